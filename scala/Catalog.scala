@@ -21,8 +21,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  * Spark loads tables again for each execution, and uses one of them for all uses in a query.
  *
  * Settings below `spark.sql.catalog.<name>.`: `url` (otherwise REPLITREE_URL, then REPLITREE_DIR), `tokenFile` (otherwise
- * REPLITREE_TOKEN_FILE), `level` of reads without one of their own, `isolation` of statements that change rows, `python` that
- * has replitree. A token itself is no setting.
+ * REPLITREE_TOKEN_FILE), `level` of reads without one of their own, `isolation` of statements that change rows, and their
+ * way `through` the table's object store or a replica, `python` that has replitree. A token itself is no setting.
  *
  * Absent on purpose: namespaces other than `default`.
  */
@@ -50,8 +50,8 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
   override def name(): String = known
   override def defaultNamespace(): Array[String] = ReplitreeCatalog.Namespace
 
-  /** What must be unchanged when a statement that changes rows commits; the session may say it anew for each. */
-  private def isolation: Option[String] = SparkSession.active.conf.getOption(s"spark.sql.catalog.$known.isolation")
+  /** What the session says of statements that change rows, anew for each: `isolation` and `through`. */
+  private def setting(name: String): Option[String] = SparkSession.active.conf.getOption(s"spark.sql.catalog.$known.$name")
 
   /** What a read's options say about the snapshot: Spark hands them to `loadTable`, and shares a snapshot among equal ones. */
   override def tableStateOptionKeys(): util.Set[String] =
@@ -121,7 +121,7 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
     val qualified = s"$known.default.${table.name}"
     if (ReplitreeCatalog.isFeed(options) && version.isEmpty && timestamp.isEmpty)
       new ChangeFeed(snapshot(CaseInsensitiveStringMap.empty), qualified, Map.empty)
-    else new ReplitreeTable(planner, table.name, qualified, snapshot(options), options, snapshot, () => isolation)
+    else new ReplitreeTable(planner, table.name, qualified, snapshot(options), options, snapshot, setting)
   }
 
   override def loadChangelog(table: Identifier, context: ChangelogContext, options: CaseInsensitiveStringMap): Changelog = {

@@ -1,13 +1,6 @@
 package io.replitree.spark
 
-import java.io.{BufferedReader, BufferedWriter, IOException, InputStreamReader, OutputStreamWriter}
-import java.nio.charset.StandardCharsets.UTF_8
-import java.util.concurrent.{CompletableFuture, ConcurrentHashMap}
-import java.util.concurrent.atomic.AtomicLong
-
-import scala.jdk.CollectionConverters._
-
-import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.AnalysisException
 
 /**
@@ -21,91 +14,16 @@ final class CatalogError(text: String, val kind: String) extends AnalysisExcepti
 /**
  * The Python process that plans reads for a catalog: `python -m replitree.spark.catalog`.
  *
- * It speaks one JSON object per line. Several threads may ask at the same time; answers come in any order and carry the
- * number of their request. The process ends when its standard input does, so it never outlives this JVM. It inherits the
- * environment, which names the token's file: no token is in an argument, an option or a plan. A process that has ended is
- * started again by the next request.
+ * It inherits the environment, which names the token's file: no token is in an argument, an option or a plan.
  */
-final class Planner(python: String, settings: Map[String, String]) {
-  private val json = new ObjectMapper
-  private val numbers = new AtomicLong
-  private var running: Running = _
+final class Planner(val python: String, settings: Map[String, String]) {
+  private val process = new PythonProcess(
+    python, "replitree.spark.catalog", settings, Map.empty,
+    "the process that plans reads of tables has ended, and its reason is in the driver's log: run the query again")
 
   /** Asks for one thing, and waits for the answer. Throws [[CatalogError]]. */
-  def answer(operation: String, fields: (String, Any)*): JsonNode = {
-    val answer = send(operation, fields).get()
-    val error = answer.get("error")
-    // Here, and not where the answer was read: the stack is that of the statement.
-    if (error != null) throw new CatalogError(error.get("message").asText, error.get("kind").asText)
-    answer.get("result")
-  }
+  def answer(operation: String, fields: (String, Any)*): JsonNode = process.answer(operation, fields: _*)
 
   /** Says something, and waits for nothing. */
-  def tell(operation: String, fields: (String, Any)*): Unit = send(operation, fields)
-
-  private def send(operation: String, fields: Seq[(String, Any)]): CompletableFuture[JsonNode] = {
-    val request = json.createObjectNode().put("id", numbers.incrementAndGet()).put("do", operation)
-    for ((name, value) <- fields if value != null) request.set[JsonNode](name, json.valueToTree[JsonNode](value))
-    current().ask(request.get("id").asLong, json.writeValueAsString(request))
-  }
-
-  private def current(): Running = synchronized {
-    if (running == null || !running.isAlive) running = new Running
-    running
-  }
-
-  private final class Running {
-    private val waiting = new ConcurrentHashMap[Long, CompletableFuture[JsonNode]]
-    private val process = {
-      val builder = new ProcessBuilder(python, "-m", "replitree.spark.catalog")
-      builder.redirectError(ProcessBuilder.Redirect.INHERIT)
-      try builder.start()
-      catch {
-        case error: IOException =>
-          throw new CatalogError(
-            s"can't start $python (${error.getMessage}): set PYSPARK_PYTHON to the Python that has replitree")
-      }
-    }
-    private val lines = new BufferedWriter(new OutputStreamWriter(process.getOutputStream, UTF_8))
-
-    private val reader = new Thread(() => read(), "replitree-planner")
-    reader.setDaemon(true)
-    reader.start()
-    // The first line has the settings of the catalog: arguments of a process can be seen by every user of the machine.
-    send(json.writeValueAsString(settings.asJava))
-
-    def isAlive: Boolean = process.isAlive
-
-    def ask(id: Long, line: String): CompletableFuture[JsonNode] = {
-      val answer = new CompletableFuture[JsonNode]
-      waiting.put(id, answer)
-      send(line)
-      // The process may have ended between the look at it and this request: its reader has failed all others by then.
-      if (!reader.isAlive) fail()
-      answer
-    }
-
-    private def send(line: String): Unit = lines.synchronized {
-      try { lines.write(line); lines.write('\n'); lines.flush() }
-      catch { case _: IOException => fail() }
-    }
-
-    private def read(): Unit = {
-      val answers = new BufferedReader(new InputStreamReader(process.getInputStream, UTF_8))
-      try Iterator.continually(answers.readLine()).takeWhile(_ != null).map(line => json.readTree(line)).foreach(settle)
-      catch { case _: IOException => () }
-      finally fail()
-    }
-
-    private def settle(answer: JsonNode): Unit = {
-      val asked = waiting.remove(answer.get("id").asLong)
-      if (asked != null) asked.complete(answer)
-    }
-
-    private def fail(): Unit = waiting.keySet.forEach { id =>
-      val asked = waiting.remove(id)
-      if (asked != null) asked.complete(json.readTree(
-        """{"error": {"kind": "", "message": "the process that plans reads of tables has ended, and its reason is in the driver's log: run the query again"}}"""))
-    }
-  }
+  def tell(operation: String, fields: (String, Any)*): Unit = process.tell(operation, fields: _*)
 }

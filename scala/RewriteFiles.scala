@@ -28,8 +28,9 @@ import org.apache.spark.util.SerializableConfiguration
  * The files of one task attempt, each as a part, "" for new rows, and a place; those of the attempts that Spark chose count.
  *
  * A place is a path in the statement's folder, or, of a file that was sent to the replica, its name among those of the upload.
+ * `told` is what became of files that were to go into the table's object store; "" when there were none.
  */
-final class WrittenFiles(val files: Array[Array[String]]) extends WriterCommitMessage
+final class WrittenFiles(val files: Array[Array[String]], val told: String) extends WriterCommitMessage
 
 /**
  * Writes the results of a statement as Parquet files, by Spark's own writer, and commits them.
@@ -57,7 +58,8 @@ final class RewriteWrite(begun: BegunRewrite, statement: String, isolation: Stri
     job.getConfiguration.set(SQLConf.PARQUET_OUTPUT_TIMESTAMP_TYPE.key, "TIMESTAMP_MICROS")
     job.getConfiguration.set(SQLConf.PARQUET_WRITE_LEGACY_FORMAT.key, "false")
     new RowWriterFactory(
-      writers, new SerializableConfiguration(job.getConfiguration), begun.stored, begun.folder, begun.upload)
+      writers, new SerializableConfiguration(job.getConfiguration), begun.stored, begun.folder, begun.upload,
+      begun.store)
   }
 
   override def commit(messages: Array[WriterCommitMessage]): Unit =
@@ -67,20 +69,22 @@ final class RewriteWrite(begun: BegunRewrite, statement: String, isolation: Stri
   override def abort(messages: Array[WriterCommitMessage]): Unit = ()
 }
 
-/** The last one says where a task sends its files that does not see the folder: address, path of the upload, and a ticket. */
+/** `upload` says where a task sends its files that does not see the folder: address, path of the upload, and a ticket. */
 final class RowWriterFactory(
-    writers: OutputWriterFactory, conf: SerializableConfiguration, schema: StructType, folder: String, upload: Array[String])
+    writers: OutputWriterFactory, conf: SerializableConfiguration, schema: StructType, folder: String, upload: Array[String],
+    store: StoreFiles)
     extends DataWriterFactory {
   override def createWriter(partition: Int, task: Long): DataWriter[InternalRow] = {
     val sees = new File(folder).canWrite
     // Else in the executor's own folder, of which Spark's cluster manager takes care.
     val here = if (sees) folder else new File(SparkFiles.getRootDirectory()).getAbsolutePath
-    new RowWriter(writers, conf.value, schema, here, if (sees) null else upload, task)
+    new RowWriter(writers, conf.value, schema, here, if (sees) null else upload, store, task)
   }
 }
 
 final class RowWriter(
-    writers: OutputWriterFactory, conf: Configuration, schema: StructType, folder: String, upload: Array[String], task: Long)
+    writers: OutputWriterFactory, conf: Configuration, schema: StructType, folder: String, upload: Array[String],
+    store: StoreFiles, task: Long)
     extends DataWriter[InternalRow] {
   private val context =
     new TaskAttemptContextImpl(conf, new TaskAttemptID(new TaskID("replitree", 0, TaskType.MAP, task.toInt), 0))
@@ -116,24 +120,34 @@ final class RowWriter(
 
   override def commit(): WriterCommitMessage = {
     close()
-    new WrittenFiles(written.toArray)
+    if (store == null || written.isEmpty) return new WrittenFiles(written.toArray, "")
+    // All at once: the replica is asked for names once.
+    val (told, isPut) = store.put(written.toArray)
+    if (isPut) return new WrittenFiles(Array.empty, told)
+    if (upload != null) written.indices.foreach(send)
+    new WrittenFiles(written.toArray, told)
   }
 
-  override def abort(): Unit = close()
+  /** What is left here goes now: of a table in a store all files of the task wait for its commit. */
+  override def abort(): Unit = {
+    close()
+    if (store != null) for (entry <- written if entry(1).startsWith("/")) new File(entry(1)).delete()
+  }
 
   override def close(): Unit = if (file != null) {
     file.close()
     file = null
-    if (upload != null) send(written.last)
+    if (upload != null && store == null) send(written.size - 1)
   }
 
   /** Sends a file to the replica, which compares its checksum, and removes it. */
-  private def send(entry: Array[String]): Unit = {
+  private def send(number: Int): Unit = {
+    val entry = written(number)
     val made = new File(entry(1))
     // A sum of Java's own: the one of the replicas' manifests has no class in Spark.
     val sum = new CheckedInputStream(new FileInputStream(made), new CRC32)
     try sum.transferTo(OutputStream.nullOutputStream) finally sum.close()
-    entry(1) = s"task-$task/all/data-${written.size - 1}.parquet"
+    entry(1) = s"task-$task/all/data-$number.parquet"
     val query = s"crc32=${sum.getChecksum.getValue}"
     PartInput.ask("PUT", upload(0), s"${upload(1)}/tasks/${entry(1)}", query, upload(2), 200, null, made).close()
     made.delete()

@@ -25,13 +25,14 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  *  1. *begin*   when Spark plans the first scan: a replica says what the table is at the end of its log, and keeps these parts.
  *               Everything in the statement that reads the table reads this
  *  2. *read*    the parts that can hold matching rows: by statistics, then by a query of Spark's for the parts that do
- *  3. *write*   tasks write the rows that each part has afterwards, and the new rows ([[RewriteWrite]])
+ *  3. *write*   tasks write the rows that each part has afterwards, and the new rows ([[RewriteWrite]]); of a table in an object
+ *               store a process beside the executor puts them there ([[StoreFiles]])
  *  4. *commit*  the planner makes parts of the files, and commits one entry; or nothing
  *  5. *end*     with Spark's execution, however it ends: what was kept for the statement goes
  *
  * Absent on purpose: another try after a conflict. Spark does not plan a statement again, so its error says to run it again.
  */
-final class Rewrite(planner: Planner, table: String) {
+final class Rewrite(planner: Planner, table: String, through: Option[String]) {
   @volatile private var isOver = false
   private var started: BegunRewrite = _
 
@@ -45,7 +46,7 @@ final class Rewrite(planner: Planner, table: String) {
       val execution = context.getLocalProperty(SQLExecution.EXECUTION_ID_KEY)
       if (execution == null)
         throw new CatalogError(s"a statement that changes rows of $table can be planned only when it is executed")
-      started = new BegunRewrite(planner, table, planner.answer("begin_rewrite", "table" -> table))
+      started = new BegunRewrite(planner, table, planner.answer("begin_rewrite", "table" -> table, "through" -> through.orNull))
       context.addSparkListener(new RewriteEnd(execution.toLong, this))
     }
     started
@@ -78,6 +79,11 @@ final class BegunRewrite(planner: Planner, table: String, answer: JsonNode) {
   val folder: String = answer.get("folder").asText
   /** Where tasks send their files that do not see that folder: the replica's address, the path of the upload, and a ticket. */
   val upload: Array[String] = answer.get("upload").elements.asScala.map(_.asText).toArray
+  /** How tasks put their files into the table's object store; null: they do not. */
+  val store: StoreFiles =
+    if (answer.get("job").asText.isEmpty) null
+    else new StoreFiles(
+      planner.python, answer.get("job").asText, answer.get("must_put").asBoolean, answer.get("replica").asText)
   /** The columns, by their names in files. */
   val stored: StructType = DataType.fromJson(answer.get("stored").asText).asInstanceOf[StructType]
   /** The columns of the order key, as Spark's expressions name them. */
@@ -101,6 +107,7 @@ final class BegunRewrite(planner: Planner, table: String, answer: JsonNode) {
       "statement" -> statement,
       "parts" -> (if (files == null) Array.empty[String] else files.parts.toArray),
       "written" -> written.flatMap(_.files).toArray,
+      "told" -> written.map(_.told).filter(_.nonEmpty).toArray,
       "isolation" -> isolation)
 
   def end(): Unit = planner.tell("end_rewrite", "rewrite" -> id)

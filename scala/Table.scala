@@ -96,7 +96,7 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
  */
 final class ReplitreeTable(
     planner: Planner, table: String, qualified: String, snapshot: LoadedSnapshot, loadedWith: CaseInsensitiveStringMap,
-    load: CaseInsensitiveStringMap => LoadedSnapshot, isolation: () => Option[String])
+    load: CaseInsensitiveStringMap => LoadedSnapshot, setting: String => Option[String])
     extends Table with SupportsRead with SupportsWrite with SupportsDelete with SupportsMetadataColumns
     with SupportsRowLevelOperations with SupportsAtomicPartitionManagement {
   override def name(): String = qualified
@@ -135,9 +135,9 @@ final class ReplitreeTable(
   override def newRowLevelOperationBuilder(info: RowLevelOperationInfo): RowLevelOperationBuilder = {
     if (PartColumn.isTaken(schema))
       throw new CatalogError(s"rows of $qualified can't be rewritten by Spark: it has a column ${PartColumn.Name} of its own")
-    val made = rewrite.filter(_.isOpen).getOrElse(new Rewrite(planner, table))
+    val made = rewrite.filter(_.isOpen).getOrElse(new Rewrite(planner, table, setting("through")))
     rewrite = Some(made)
-    () => new RewriteOperation(made, info.command, isolation().orNull)
+    () => new RewriteOperation(made, info.command, setting("isolation").orNull)
   }
 
   override def newWriteBuilder(info: LogicalWriteInfo): WriteBuilder =

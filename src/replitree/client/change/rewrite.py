@@ -3,7 +3,8 @@
 The order; a caller that dies on the way leaves an upload that the replica removes, and parts that are merged later:
 
 1. *begin*   a replica, the leader if it answers, says where the table stands, and keeps the parts for us: they are not merged
-2. *make*    the results, each under its source's name, and new parts, in one upload; here, or by tasks that write or send files
+2. *make*    the results, each under its source's name, and new parts, in one upload; here, or by tasks that write or send
+             files, or put them into the table's object store (`replitree.client.insert.stored_upload`)
 3. *commit*  one log entry.  It counts if every source is still there under its name, and if what the caller relies on is
              unchanged; otherwise it changes nothing on any replica (`ConcurrentChange`), and the caller begins again
 
@@ -63,6 +64,7 @@ class _BeginAnswer(Reservation, frozen=True, kw_only=True):
     index: int
     opened: tuple[int, ...] = ()
     sources: tuple[SnapshotPart, ...] = ()
+    takes_stored: bool = False
 
 
 @dataclass(slots=True)
@@ -85,8 +87,13 @@ class RewritePlan:
         Keeps and reserves them.
     upload
         Takes the files: of a result below its source's name, of a new part below its partition's.
+    store
+        Id of the object store into which tasks may put the files instead; empty if they may not, or the replica is of an
+        earlier version.  All parts of a rewrite go there then, but for those without rows.
     results, inserts
         What was put here by `put_result` and `put_inserts`.
+    tags
+        Of the files in the store: what it said of them when they were put, by the part's name and the file's.
     """
 
     table: Table
@@ -97,8 +104,10 @@ class RewritePlan:
     sources: tuple[SnapshotPart, ...]
     lease: Lease
     upload: Upload
+    store: str = ""
     results: dict[str, PartManifest | None] = field(default_factory=dict)
     inserts: dict[str, PartManifest] = field(default_factory=dict)
+    tags: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def put_result(self, source: str, rows: pa.Table) -> None:
         """Put what takes the place of a source: rows in the table's schema, of the source's partition; none at all is possible.
@@ -157,20 +166,19 @@ class RewritePlan:
             shutil.move(made / file.name, folder / name / file.name)
             private.fit(folder / name / file.name)
 
-    def adopt_sent(self, files: Mapping[str, Sequence[str]], new: Sequence[str], *, timeout_s: float) -> int:
+    def adopt_sent(
+        self, files: Mapping[str, Sequence[str]], new: Sequence[str], *, is_stored: bool = False, timeout_s: float
+    ) -> StatementParts:
         """Let the replica make results and new parts of files that tasks have sent to it.
 
         Parameters
         ----------
         files, new
             The places of the files of each part that was read, and of those with new rows: ``<attempt>/<partition>/<file>``.
+        is_stored
+            Other tasks have put theirs into the store: what is made are pieces beside those.
         timeout_s
             How long the replica may take, in seconds: it reads all rows.
-
-        Returns
-        -------
-        int
-            The rows of all files.
 
         Raises
         ------
@@ -185,19 +193,16 @@ class RewritePlan:
             "hashes": {each.part: each.manifest.content_hash for each in self.sources if each.part in files},
             "files": files,
             "new": new,
-        }
+        } | ({"is_stored": True} if is_stored else {})
         route = f"/v1/tables/{quote(self.upload.table)}/rewrites/adopt"
         address = self.upload.replica.address
         try:
             answer = self.table.http.request(address, "POST", route, msgspec.json.encode(body), timeout_s=timeout_s)
-            made = answer.decode(StatementParts)
+            return answer.decode(StatementParts)
         except (AnswerLost, ReplicaUnavailable) as error:
             raise Unavailable(
                 f"the replica made no parts of the rows that tasks sent; nothing was changed: {error}"
             ) from error
-        self.results.update(made.results)
-        self.inserts.update(made.inserts)
-        return made.rows
 
     def commit(
         self,
@@ -242,7 +247,7 @@ class RewritePlan:
             "results": msgspec.to_builtins(dict(self.results if results is None else results)),
             "inserts": msgspec.to_builtins(tuple(self.inserts.values() if inserts is None else inserts)),
             "unchanged": msgspec.to_builtins(relied) if isolation == "serializable" else None,
-        }
+        } | ({"tags": self.tags} if self.tags else {})
         done = self.table.commander.command("rewrites/commit", body, command_id, timeout_s=timeout_s)
         # As of other commands, only finished ones are noted: later reads through the table's connection show them.
         if done.finished:
@@ -288,8 +293,9 @@ def begun_rewrite(
         upload = taker.inserter.open_upload(timeout_s)
         try:
             with renewed(upload, table.http):
+                store = upload.store if begun.takes_stored else ""
                 yield RewritePlan(
-                    taker, definition, begun.machine, begun.index, begun.opened, begun.sources, lease, upload
+                    taker, definition, begun.machine, begun.index, begun.opened, begun.sources, lease, upload, store
                 )
         finally:
             # After a commit there is no upload any more to be discarded.

@@ -3,7 +3,8 @@
 Order, for the rows of one task; whatever it leaves when it ends early, the replica or fsck removes:
 
 1. *reach*   the table's store, with the credentials of this process; that it is the table's its id proves
-2. *name*    the replica of the upload names a share for each partition, and files in it that no other task gets
+2. *name*    the replica of the upload names a share for each partition, or result of a rewrite, and files in it that no other
+             task gets
 3. *put*     the files; what is there in part when that fails is deleted again, as far as that works
 
 The manifests travel to the process that commits (`replitree.client.insert.upload`); the replica looks at the objects then.
@@ -27,7 +28,7 @@ from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.client.transport.stored import StoredParts
 from replitree.errors import ReplicaUnavailable, ReplitreeError, StoreError
 from replitree.storage.files.sums import is_summed, read_sums
-from replitree.storage.parts.manifest import FileEntry, PartManifest, data_file
+from replitree.storage.parts.manifest import FileEntry, PartManifest
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.shares.object_bytes import sums_key
 from replitree.storage.shares.shares import ShareObjects
@@ -53,6 +54,14 @@ class PutParts:
 
     manifests: tuple[PartManifest, ...]
     tags: Tags
+
+
+@dataclass(frozen=True, slots=True)
+class MadePart:
+    """A part that was made and is still to be put: the folder of its files, and its manifest."""
+
+    folder: Path
+    manifest: PartManifest
 
 
 def reach(definition: TableDefinition, store_id: str, environment: Mapping[str, str] | None = None) -> ShareObjects:
@@ -108,11 +117,37 @@ def put_parts(
     NotAuthorized, StoreError
         The store did not take a file.
     """
-    named = name_files(http, upload, manifests)
+    made = {manifest.partition: MadePart(folder / manifest.partition, manifest) for manifest in manifests}
+    named, tags = put_named(http, upload, objects, made)
+    return PutParts(tuple(named.values()), tags)
+
+
+def put_named(
+    http: HttpClient, upload: Upload, objects: ShareObjects, made: Mapping[str, MadePart], *, is_rewrite: bool = False
+) -> tuple[dict[str, PartManifest], Tags]:
+    """Put the files of parts with any names into the store; return their manifests and tags by these names.
+
+    Parameters
+    ----------
+    objects
+        From `reach`.
+    made
+        The parts, by the names that they have in the upload: their partitions', and of results of a rewrite their sources'.
+    is_rewrite
+        The upload is that of a rewrite.
+
+    Raises
+    ------
+    ReplicaUnavailable, ReplitreeError, NotAuthorized, StoreError
+        As `put_parts`.
+    """
+    counts = {name: len(each.manifest.files) for name, each in made.items()}
+    given = ask_names(http, upload, counts, is_rewrite=is_rewrite) if counts else {}
+    named = {name: each.manifest.named_in(given[name].share, given[name].first) for name, each in made.items()}
     files = [
-        (folder / before.partition / old.name, objects.key(str(after.share_id), new.name), new)
-        for before, after in zip(manifests, named, strict=True)
-        for old, new in zip(before.files, after.files, strict=True)
+        (each.folder / old.name, objects.key(str(named[name].share_id), new.name), new)
+        for name, each in made.items()
+        for old, new in zip(each.manifest.files, named[name].files, strict=True)
     ]
     try:
         with ThreadPoolExecutor(PUTS_AT_ONCE, thread_name_prefix="put") as pool:
@@ -124,7 +159,7 @@ def put_parts(
             objects.store.delete([*keys, *map(sums_key, keys)])
         raise
     tags = iter(found)
-    return PutParts(named, {each.partition: {file.name: next(tags) for file in each.files} for each in named})
+    return named, {name: {file.name: next(tags) for file in each.files} for name, each in named.items()}
 
 
 def name_files(http: HttpClient, upload: Upload, manifests: Sequence[PartManifest]) -> tuple[PartManifest, ...]:
@@ -135,7 +170,22 @@ def name_files(http: HttpClient, upload: Upload, manifests: Sequence[PartManifes
     ReplicaUnavailable, ReplitreeError
         It does not answer, or gives none.
     """
-    body = msgspec.json.encode({"files": {manifest.partition: len(manifest.files) for manifest in manifests}})
+    given = ask_names(http, upload, {manifest.partition: len(manifest.files) for manifest in manifests})
+    return tuple(each.named_in(given[each.partition].share, given[each.partition].first) for each in manifests)
+
+
+def ask_names(
+    http: HttpClient, upload: Upload, counts: Mapping[str, int], *, is_rewrite: bool = False
+) -> dict[str, ShareNames]:
+    """Have the replica of an upload give names to so many data files of each part.  Parameters as `put_named`.
+
+    Raises
+    ------
+    ReplicaUnavailable, ReplitreeError
+        It does not answer, or gives none.
+    """
+    # A replica of an earlier version knows no rewrites whose files are in the store, and says so at their begin.
+    body = msgspec.json.encode({"files": counts} | ({"is_rewrite": True} if is_rewrite else {}))
     problem: ReplitreeError = ReplicaUnavailable(f"{upload.replica.address} does not answer")
     # Names in a lost answer are never used, so asking for others is harmless.
     for _ in range(NAME_TRIES):
@@ -146,17 +196,9 @@ def name_files(http: HttpClient, upload: Upload, manifests: Sequence[PartManifes
         except (AnswerLost, ReplicaUnavailable) as error:
             problem = error
         else:
-            named: list[PartManifest] = []
-            for manifest in manifests:
-                names = answer.names[manifest.partition]
-                files = tuple(
-                    FileEntry(data_file(names.first + number), file.rows, file.bytes, file.checksum)
-                    for number, file in enumerate(manifest.files)
-                )
-                named.append(msgspec.structs.replace(manifest, files=files).shared_as(names.share))
-            return tuple(named)
+            return answer.names
     raise ReplicaUnavailable(
-        f"replica {upload.replica.name} did not name objects in the store ({problem}); nothing was inserted, try again"
+        f"replica {upload.replica.name} did not name objects in the store ({problem}); nothing is in the table, try again"
     )
 
 
@@ -171,4 +213,4 @@ def _put(objects: ShareObjects, path: Path, key: str, file: FileEntry) -> str:
     return found.tag
 
 
-__all__ = ["PutParts", "Tags", "name_files", "put_parts", "reach"]
+__all__ = ["MadePart", "PutParts", "Tags", "ask_names", "name_files", "put_named", "put_parts", "reach"]

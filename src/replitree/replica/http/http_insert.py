@@ -58,9 +58,10 @@ class GatherBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NamesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a request for names of data files in the object store: how many, by partition."""
+    """Body of a request for names of data files in the object store: see `StoredUploads.begin`."""
 
     files: dict[str, int]
+    is_rewrite: bool = False
 
 
 class AttachBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,7 +181,8 @@ class InsertHandlers(Handlers):
         table, body = self._table(request), await read_body(request, NamesBody)
         if table.sharing is None or table.sharing.store_for_uploads is None:
             raise BadInput("new parts of the table do not go into an object store now; send the files")
-        names = await asyncio.to_thread(table.sharing.uploads.begin, request.match_info["upload"], body.files)
+        begin, upload = table.sharing.uploads.begin, request.match_info["upload"]
+        names = await asyncio.to_thread(begin, upload, body.files, is_rewrite=body.is_rewrite)
         return json_response({"names": names})
 
     async def _renew_or_discard(self, request: web.Request) -> web.Response:

@@ -123,6 +123,7 @@ class AdoptBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hashes: dict[str, str]
     files: dict[str, tuple[str, ...]]
     new: tuple[str, ...] = ()
+    is_stored: bool = False
 
 
 class RewriteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -134,6 +135,7 @@ class RewriteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     results: dict[str, PartManifest | None]
     inserts: tuple[PartManifest, ...] = ()
     unchanged: Unchanged | None = None
+    tags: dict[str, dict[str, str]] = {}
 
 
 class RewriteHandlers(Handlers):
@@ -178,7 +180,7 @@ class RewriteHandlers(Handlers):
     async def _adopt(self, request: web.Request) -> web.Response:
         """Make parts of the files that tasks of a statement have sent; they count when they are committed."""
         table, body = self._table(request), await read_body(request, AdoptBody)
-        wish = SentFiles(body.upload, body.schema_version, body.hashes, body.files, body.new)
+        wish = SentFiles(body.upload, body.schema_version, body.hashes, body.files, body.new, body.is_stored)
         made = await asyncio.to_thread(table.rewrites.adopt, wish)
         return web.Response(body=msgspec.json.encode(made), content_type="application/json")
 
@@ -186,7 +188,9 @@ class RewriteHandlers(Handlers):
         """Commit a rewrite once, and answer when it is executed here, or when `wait_s` is over."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, RewriteBody)
-        wish = RewriteWish(body.upload, body.id, body.schema_version, body.results, body.inserts, body.unchanged)
+        wish = RewriteWish(
+            body.upload, body.id, body.schema_version, body.results, body.inserts, body.unchanged, body.tags
+        )
 
         async def commit() -> dict[str, object]:
             try:
@@ -223,5 +227,7 @@ def _begun_body(table: TableReplica, begun: BegunRewrite, lease_s: float) -> byt
             "sources": sources,
             "lease": begun.lease,
             "lease_s": lease_s,
+            # Earlier versions take no rewrites whose files are in a store, although uploads name one.
+            "takes_stored": True,
         }
     )

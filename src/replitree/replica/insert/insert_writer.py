@@ -98,7 +98,7 @@ class InsertWriter:
         shares = {manifest.share_id for manifest in upload.manifests if manifest.share_id is not None}
         self._store.staged.give_back(staging, upload.folder, shares)
         if self._storage.sharing is not None:
-            self._storage.sharing.uploads.put_back(upload.folder.name, upload.manifests)
+            self._storage.sharing.uploads.put_back(upload.folder.name, upload.named)
         # The note goes last: a try after an error has to find it, or it removes the rows.
         self._uploaded.pop(staging, None)
         return True

@@ -22,6 +22,11 @@ class StagedUpload:
     folder: Path
     manifests: tuple[PartManifest, ...]
 
+    @property
+    def named(self) -> dict[str, PartManifest]:
+        """The manifests by the names of their folders."""
+        return {manifest.partition: manifest for manifest in self.manifests}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedRewrite:
@@ -35,6 +40,11 @@ class StagedRewrite:
     def manifests(self) -> tuple[PartManifest, ...]:
         """The manifests of all parts."""
         return (*self.results.values(), *self.inserts)
+
+    @property
+    def named(self) -> dict[str, PartManifest]:
+        """The manifests by the names of their folders."""
+        return {**self.results, **{manifest.partition: manifest for manifest in self.inserts}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)

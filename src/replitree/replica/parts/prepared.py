@@ -228,7 +228,8 @@ class PreparedMerges:
                 store.staged.adopt(kept.folder, effect.staging)
             except BaseException:
                 if sharing is not None:
-                    sharing.uploads.put_back(kept.folder.parent.name.removesuffix(MADE_SUFFIX), manifests)
+                    upload, partition = kept.folder.parent.name.removesuffix(MADE_SUFFIX), kept.manifest.partition
+                    sharing.uploads.put_back(upload, {partition: kept.manifest})
                 raise
             store.staged.note(effect.staging, (kept.manifest,))
             with suppress(OSError):

@@ -4,9 +4,11 @@ The order; the client may die at any step, and what it leaves is removed in time
 
 1. *begin*   the client hears where the table stands; the parts get a lease and are *reserved*: as long as the lease lasts, this
              replica proposes no merge of them
-2. *make*    somewhere else: the results, each under its source's name, and new parts, in the data files of an upload.  Of files
-             that tasks of Spark have sent here, this replica makes them (`Rewrites.adopt`)
-3. *commit*  every file is verified; then the stages of `replitree.protocol.program.rewriter`
+2. *make*    somewhere else: the results, each under its source's name, and new parts, in the data files of an upload, or in
+             the object store (`replitree.replica.uploads.stored_uploads`).  Of files that tasks of Spark have sent here, this
+             replica makes them (`Rewrites.adopt`)
+3. *commit*  every file is verified, of objects what is looked at of any upload; then the stages of
+             `replitree.protocol.program.rewriter`
 
 A rewrite whose entry does not apply has changed nothing (`ConcurrentChange`): its client begins again.
 
@@ -19,10 +21,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from replitree.errors import (
     BadInput,
@@ -43,6 +47,7 @@ from replitree.protocol.propose.propose import Forgotten, find_command
 from replitree.protocol.propose.rewrite import Rewriting
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.payloads import StagedRewrite
+from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.merges import Merges
 from replitree.replica.perform.append_doubt import AppendDoubt
 from replitree.replica.perform.availability import Availability
@@ -50,6 +55,7 @@ from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.store_performer import StorePerformer
 from replitree.replica.table.snapshots import Snapshots
+from replitree.replica.uploads.stored_uploads import REWRITE_PARTS_MAX
 from replitree.replica.uploads.uploads import Uploads
 from replitree.storage.files.durable import rename
 from replitree.storage.parts.manifest import PartManifest
@@ -57,10 +63,6 @@ from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
     from replitree.storage.rewrite.row_level import StatementParts
-
-PARTS_MAX = 1_000
-"""Sources and new parts of one rewrite: its entry is one node, and every replica registers its parts in one commit."""
-
 
 PLACE_NAMES = 3
 """Names in the place of a file that a task has sent."""
@@ -92,6 +94,8 @@ class RewriteWish:
         The manifests of new parts.
     unchanged
         What it relies on besides its sources.
+    tags
+        Of files that are in the object store: what it said of them when they were put, by the part's name and the file's.
     """
 
     upload: str
@@ -100,6 +104,7 @@ class RewriteWish:
     results: Mapping[str, PartManifest | None]
     inserts: tuple[PartManifest, ...]
     unchanged: Unchanged | None
+    tags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +121,8 @@ class SentFiles:
         The content hash of each part that the statement has read.
     files, new
         Their places, ``<attempt>/<partition>/<file>``: of the rows that each of these parts has afterwards, and of new rows.
+    is_stored
+        Other tasks have put theirs into the object store: these are to become pieces beside them.
     """
 
     upload: str
@@ -123,6 +130,7 @@ class SentFiles:
     hashes: Mapping[str, str]
     files: Mapping[str, Sequence[str]]
     new: Sequence[str]
+    is_stored: bool = False
 
 
 class Rewrites:
@@ -138,6 +146,8 @@ class Rewrites:
         Where their files arrive.
     performer
         Stages them.
+    storage
+        The table's object store, where files may be instead.
     """
 
     def __init__(
@@ -149,6 +159,7 @@ class Rewrites:
         snapshots: Snapshots,
         uploads: Uploads,
         performer: StorePerformer,
+        storage: FollowedStorage,
     ) -> None:
         self._context = context
         self._store, self._progress, self._old_parts = parts.store, parts.progress, parts.old_parts
@@ -157,6 +168,7 @@ class Rewrites:
         self._snapshots = snapshots
         self._uploads = uploads
         self._performer = performer
+        self._storage = storage
         # The requests of inserts have numbers above 0.
         self._numbers = (fx.RequestId(-number) for number in count(1))
 
@@ -205,12 +217,16 @@ class Rewrites:
     def adopt(self, sent: SentFiles) -> StatementParts:
         """Make results and new parts of files that tasks have sent, in their upload; what of it is not named goes.
 
+        Pieces beside those of other tasks lie here until the commit puts them, under names that no other task has got.
+
         Raises
         ------
         BadInput, SchemaMismatch
             They can't become parts of the table, or are not here; nothing was changed.
         NoSuchUpload
             There is no such upload.
+        ReadOnly, Unavailable
+            Nothing can be put into the store now.
         """
         from replitree.storage.rewrite.row_level import statement_parts
 
@@ -219,13 +235,37 @@ class Rewrites:
             raise BadInput("the files of a part come with the content hash of that part")
 
         def put(name: str, made: Path, manifest: PartManifest) -> None:
+            if sent.is_stored:
+                pieces[name] = made, manifest
+                return
             for file in manifest.files:
                 rename(made / file.name, self._uploads.file_path(sent.upload, name, file.name))
 
+        pieces = dict[str, tuple[Path, PartManifest]]()
         with self._uploads.committing(sent.upload), self._uploads.scratch(sent.upload) as scratch:
             files = {part: [self._place(sent, place) for place in some] for part, some in sent.files.items()}
             new = [self._place(sent, place) for place in sent.new]
-            return statement_parts(definition, sent.hashes, files, new, scratch / "made", put)
+            parts = statement_parts(definition, sent.hashes, files, new, scratch / "made", put)
+            named = self._named(sent.upload, pieces)
+        results = {part: manifest and named.get(part, manifest) for part, manifest in parts.results.items()}
+        inserts = {partition: named.get(partition, manifest) for partition, manifest in parts.inserts.items()}
+        return msgspec.structs.replace(parts, results=results, inserts=inserts)
+
+    def _named(self, upload: str, pieces: Mapping[str, tuple[Path, PartManifest]]) -> dict[str, PartManifest]:
+        """Move the files of pieces to where those of tasks arrive that do not reach the store; return their manifests."""
+        if not pieces:
+            return {}
+        if self._storage.sharing is None:
+            raise BadInput("the table has no object store any more: run the statement again")
+        counts = {name: len(manifest.files) for name, (_, manifest) in pieces.items()}
+        names = self._storage.sharing.uploads.begin(upload, counts, is_rewrite=True)
+        named = {
+            name: manifest.named_in(names[name].share, names[name].first) for name, (_, manifest) in pieces.items()
+        }
+        for name, (made, manifest) in pieces.items():
+            for old, new in zip(manifest.files, named[name].files, strict=True):
+                rename(made / old.name, self._uploads.file_path(upload, name, new.name))
+        return named
 
     def _place(self, sent: SentFiles, place: str) -> Path:
         names = place.split("/")
@@ -253,8 +293,8 @@ class Rewrites:
             It may be in the table; ask again with the same id.
         """
         definition = self._context.definitions.at(wish.schema_version)
-        if not 1 <= len(wish.results) + len(wish.inserts) <= PARTS_MAX:
-            raise BadInput(f"a rewrite has 1 to {PARTS_MAX} parts: rewrite in smaller steps")
+        if not 1 <= len(wish.results) + len(wish.inserts) <= REWRITE_PARTS_MAX:
+            raise BadInput(f"a rewrite has 1 to {REWRITE_PARTS_MAX} parts: rewrite in smaller steps")
         if len({manifest.partition for manifest in wish.inserts}) != len(wish.inserts):
             raise BadInput("a rewrite brings one new part for each partition at most")
         for source, manifest in wish.results.items():
@@ -263,8 +303,8 @@ class Rewrites:
                     f"the result of {source} is of partition {manifest.partition}: its rows are a new part there"
                 )
         made = [manifest for manifest in (*wish.results.values(), *wish.inserts) if manifest is not None]
-        if any(manifest.schema_version != wish.schema_version or manifest.share_id is not None for manifest in made):
-            raise BadInput("the parts of a rewrite are of one schema version, and their files are in its upload")
+        if any(manifest.schema_version != wish.schema_version for manifest in made):
+            raise BadInput("the parts of a rewrite are of one schema version")
         with self._uploads.committing(wish.upload):
             payload = self._sealed(wish, definition)
             context, request = self._context, next(self._numbers)
@@ -299,11 +339,15 @@ class Rewrites:
         for source in emptied:
             shutil.rmtree(folder / source, ignore_errors=True)
         named = {**made, **{manifest.partition: manifest for manifest in wish.inserts}}
-        if named:
+        if any(manifest.share_id is not None for manifest in named.values()):
+            if self._storage.sharing is None:
+                raise BadInput("the table has no object store: send the files")
+            self._storage.sharing.uploads.seal_named(wish.upload, named, wish.tags)
+        elif named:
             self._uploads.seal_named(wish.upload, named, self._store)
-        check = UploadCheck()
-        for name, manifest in named.items():
-            check.part(folder / name, manifest, definition)
+            check = UploadCheck()
+            for name, manifest in named.items():
+                check.part(folder / name, manifest, definition)
         for source in emptied:
             partition = parse_part(source).partition
             made[source] = empty_part(definition, partition, folder, prefix="empty_")

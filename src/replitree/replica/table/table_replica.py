@@ -140,7 +140,7 @@ class TableReplica:
         self.cleaner, self.streams = Cleaner(context, availability, self.leader), ReplicaStreams(context, availability)
         self.commands = Commands(context, self.store, availability, self.maker, self.merges, self._check_change)
         self.rewrites = Rewrites(
-            context, parts, availability, self.merges, self.snapshots, self.uploads, self.store_performer
+            context, parts, availability, self.merges, self.snapshots, self.uploads, self.store_performer, storage
         )
         self.end_of_log, naming = EndOfLog(self.performer, self.progress), Naming(context, availability)
         self.tagging = Tagging(context, parts, self.snapshots, naming)

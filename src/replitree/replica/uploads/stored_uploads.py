@@ -6,8 +6,8 @@
 
 Order (`replitree.protocol.shares.uploading`); nothing here is part of the table before the commit:
 
-1. *begin*   for each partition that a task has rows of: a share, noted on the disk, then in coordination; and for each file a
-             name that no other attempt of any task gets
+1. *begin*   for each partition that a task has rows of, and each result of a rewrite: a share, noted on the disk, then in
+             coordination; and for each file a name that no other attempt of any task gets
 2. *seal*    at the commit: files that were sent here are put, all objects are looked at, the manifests are put, what a share
              has besides is deleted, and the manifests are written where those of any upload are
 3. *take*    at the staging: from here on the staged part has the share
@@ -56,6 +56,7 @@ from replitree.storage.files.durable import (
 from replitree.storage.files.sealed_json import seal, unseal
 from replitree.storage.files.sums import is_summed
 from replitree.storage.parts.manifest import PartManifest, is_partition_id, manifest_problem
+from replitree.storage.parts.part_folder import is_staged_name
 from replitree.wire.share_names import ShareNames
 
 if TYPE_CHECKING:
@@ -65,11 +66,14 @@ FILES_MAX = 1_000_000
 """Names of files in one partition of one upload: as many as there are (`replitree.storage.parts.manifest.is_data_file`)."""
 
 Tags = Mapping[str, Mapping[str, str]]
-"""What the store said of the data files when they were put, by partition and name."""
+"""What the store said of the data files when they were put, by the part's name in the upload and by name."""
+
+REWRITE_PARTS_MAX = 1_000
+"""Results and new parts of one rewrite: its entry is one node, and every replica registers its parts in one commit."""
 
 
 class _Begun(msgspec.Struct, frozen=True):
-    """What an upload has of one partition: a share, and how many names in it were given away."""
+    """What an upload has of one partition, or of one result: a share, and how many names in it were given away."""
 
     share: str
     files: int = 0
@@ -124,6 +128,7 @@ class StoredUploads:
         self._noted = set[ShareId]()
         """Shares that coordination has noted, as far as this process knows; only of these a client hears the names."""
         self._looked_for: dict[ShareId, tuple[Path, PartManifest, Mapping[str, str]]] = {}
+        """For each share that is being sealed: where files that were sent here lie, the manifest, and the tags."""
         with store_errors(f"read {self._folder}"):
             make_folder(self._folder)
             self._begun = dict[str, _Upload]()
@@ -149,7 +154,7 @@ class StoredUploads:
 
     # --- begin ----------------------------------------------------------------------------------------------------------------
 
-    def begin(self, upload: str, files: Mapping[str, int]) -> dict[str, ShareNames]:
+    def begin(self, upload: str, files: Mapping[str, int], *, is_rewrite: bool = False) -> dict[str, ShareNames]:
         """Give names to data files that a client is about to put.
 
         Parameters
@@ -157,7 +162,9 @@ class StoredUploads:
         upload
             The upload that they are for.
         files
-            How many, by partition.
+            How many, by partition; of results of a rewrite by source.
+        is_rewrite
+            The upload is that of a rewrite.
 
         Raises
         ------
@@ -182,12 +189,15 @@ class StoredUploads:
             fresh = {partition: _Begun(uuid.uuid4().hex) for partition in files if partition not in before}
             now = {**before, **fresh}
             limit = self._context.definitions.current.settings.partitions_per_insert_max
-            if len(now) > limit:
+            if is_rewrite and len(now) > REWRITE_PARTS_MAX:
+                raise BadInput(f"a rewrite has 1 to {REWRITE_PARTS_MAX} parts: rewrite in smaller steps")
+            if not is_rewrite and len(now) > limit:
                 raise BadInput(
                     f"the rows belong to {len(now)} partitions, and one insert may write to {limit}: insert in slices"
                 )
             for partition, count in files.items():
-                if not is_partition_id(partition) or count < 1:
+                is_name = is_staged_name(partition) if is_rewrite else is_partition_id(partition)
+                if not is_name or count < 1:
                     raise BadInput(
                         f"{count} files of partition {partition!r}: name each partition, with at least one file"
                     )
@@ -229,9 +239,22 @@ class StoredUploads:
     # --- seal -----------------------------------------------------------------------------------------------------------------
 
     def seal(self, upload: str, manifests: Sequence[PartManifest], tags: Tags) -> Path:
+        """Make sure that an upload with one part for each partition is in the store: see `seal_named`."""
+        if not manifests or len({manifest.partition for manifest in manifests}) != len(manifests):
+            raise BadInput("an upload is committed with one manifest for each partition, at least one")
+        return self.seal_named(upload, {manifest.partition: manifest for manifest in manifests}, tags)
+
+    def seal_named(self, upload: str, manifests: Mapping[str, PartManifest], tags: Tags) -> Path:
         """Make sure that an upload is in the store as its manifests say, and can be staged; return its folder.
 
         It may be done again.
+
+        Parameters
+        ----------
+        upload
+            The upload.
+        manifests, tags
+            By the names that its parts have: their partitions', and of results of a rewrite their sources'.
 
         Raises
         ------
@@ -247,23 +270,22 @@ class StoredUploads:
         folder = self._uploads.folder(upload)
         with self._lock:
             begun = dict(self._begun.get(upload, {}))
-        if not manifests or len({manifest.partition for manifest in manifests}) != len(manifests):
-            raise BadInput("an upload is committed with one manifest for each partition, at least one")
-        for manifest in manifests:
+        for name, manifest in manifests.items():
             problem = manifest_problem(manifest)
             if problem is not None:
                 raise BadInput(f"the manifest of an uploaded part contradicts itself: {problem}")
-            known = begun.get(manifest.partition)
+            known = begun.get(name)
             if known is None or (known.share,) != manifest.shares:
+                what = f"of partition {name}" if name == manifest.partition else f"that takes the place of {name}"
                 raise BadInput(
-                    f"the part of partition {manifest.partition} is not in the share that was named for it: commit an upload"
+                    f"the part {what} is not in the share that was named for it: commit an upload"
                     " with all its parts in the store, or all at the replica"
                 )
-        shares = tuple(ShareId(str(manifest.share_id)) for manifest in manifests)
+        shares = tuple(ShareId(str(manifest.share_id)) for manifest in manifests.values())
         with self._lock:
             self._looked_for |= {
-                share: (folder, manifest, tags.get(manifest.partition, {}))
-                for share, manifest in zip(shares, manifests, strict=True)
+                share: (folder / name, manifest, tags.get(name, {}))
+                for share, (name, manifest) in zip(shares, manifests.items(), strict=True)
             }
         try:
             taken = self._run(upload, {}, Then(uploader.seal_upload, (self._sharer(), shares)))
@@ -277,9 +299,9 @@ class StoredUploads:
             case ObjectsInDoubt(problem):
                 raise StoreError(problem)
         with store_errors(f"seal the upload {upload}"):
-            for manifest in manifests:
-                make_folder(folder / manifest.partition)
-                write_manifest(folder / manifest.partition, manifest)
+            for name, manifest in manifests.items():
+                make_folder(folder / name)
+                write_manifest(folder / name, manifest)
             sync_folder(folder)
         return folder
 
@@ -296,7 +318,7 @@ class StoredUploads:
         for folder, manifest, _ in wanted:
             # Files that were sent to this replica, as the client of the upload does not reach the store.
             for file in manifest.files:
-                path = folder / manifest.partition / file.name
+                path = folder / file.name
                 if file_bytes(path) is None:
                     continue
                 checksum, sums = file_sums(path) if is_summed(file.bytes) else (file_checksum(path), None)
@@ -329,9 +351,9 @@ class StoredUploads:
         with self._beginning:
             self.given_up(shares)
 
-    def put_back(self, upload: str, manifests: Sequence[PartManifest]) -> None:
-        """Take the shares of parts back whose staging was undone; no further names are given in them."""
-        back = {each.partition: _Begun(each.share_id, FILES_MAX) for each in manifests if each.share_id is not None}
+    def put_back(self, upload: str, manifests: Mapping[str, PartManifest]) -> None:
+        """Take the shares of parts, by their names, back whose staging was undone; no further names are given in them."""
+        back = {name: _Begun(each.share_id, FILES_MAX) for name, each in manifests.items() if each.share_id is not None}
         if back:
             with self._beginning:
                 self._write(upload, {**self._begun.get(upload, {}), **back})

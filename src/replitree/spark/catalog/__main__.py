@@ -10,7 +10,13 @@ from replitree.lean import leave_out_pandas
 
 leave_out_pandas()
 
-from replitree.spark.catalog.conversation import converse  # noqa: E402
+from replitree.decoding import json_decoder  # noqa: E402
+from replitree.spark.catalog.conversation import Conversation  # noqa: E402
+from replitree.spark.catalog.planner import Planner  # noqa: E402
+from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest  # noqa: E402
+
+REQUESTS_MAX = 16
+"""Requests that are answered at the same time."""
 
 
 def main() -> None:
@@ -19,7 +25,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    converse(sys.stdin.buffer, answers)
+    requests = sys.stdin.buffer
+    settings = requests.readline()
+    if settings:
+        planner = Planner(json_decoder(CatalogSettings).decode(settings))
+        Conversation(answers, REQUESTS_MAX).answer(requests, json_decoder(PlannerRequest).decode, planner.answer)
 
 
 if __name__ == "__main__":

@@ -189,7 +189,7 @@ class Planner:
             "call": lambda: call(self._connected(), request.procedure, request.arguments),
             "partitions": lambda: matching(kept(request.handle).snapshot, request.names, request.values),
             "drop_partitions": lambda: drop_partitions(table(), kept(request.handle).snapshot, request.partitions),
-            "begin_rewrite": lambda: self.begin_rewrite(request.table),
+            "begin_rewrite": lambda: self.begin_rewrite(request),
             "commit_rewrite": lambda: self.commit_rewrite(request),
             "end_rewrite": lambda: self._rewriting.end(request.rewrite),
         }
@@ -446,10 +446,10 @@ class Planner:
             found.append((str(file.path), status.st_size, status.st_mtime_ns // 1_000_000, file.part))
         return found
 
-    def begin_rewrite(self, name: str) -> dict[str, Any]:
+    def begin_rewrite(self, request: PlannerRequest) -> dict[str, Any]:
         """Begin a statement that changes rows of a table, and describe it and what it reads.  Raises as `Rewriting.begin`."""
-        table = self._connected().table(name)
-        begun = self._rewriting.begin(table)
+        table = self._connected().table(request.table)
+        begun = self._rewriting.begin(table, request.through)
         # Never fresh: another statement must not read it.
         held = _KeptSnapshot(table, begun.snapshot, "", self._description(begun.snapshot, ""), fresh_until=0.0)
         handle, _ = self._keep(held, None)
@@ -458,7 +458,7 @@ class Planner:
     def commit_rewrite(self, request: PlannerRequest) -> int | None:
         """Commit such a statement; later reads of the application show it.  Raises as `Rewriting.commit`."""
         table_id, index = self._rewriting.commit(
-            request.rewrite, request.statement, request.parts, request.written, request.isolation
+            request.rewrite, request.statement, request.parts, request.written, request.isolation, request.told
         )
         note_written(table_id, index, self._driver)
         return index

@@ -4,12 +4,15 @@ Order, with what is left when the statement or the program ends there; `scala/Ro
 
 1. *begin*   a rewrite of all parts is begun: the statement reads these    a lease that ends, an empty upload that the replica
                                                                            removes
-2. *write*   Spark's tasks write the rows that each part has afterwards,   garbage in the scratch folder
-             and the new rows, as Parquet files; a task that does not
-             see the folder sends them to the replica
+2. *write*   Spark's tasks write the rows that each part has afterwards,   garbage in the scratch folder, or in the store
+             and the new rows, as Parquet files; of a table in an object
+             store a task makes pieces of parts of its files and puts
+             them there; else a task that does not see the folder sends
+             its files to the replica
 3. *adopt*   the files of a part become its result; rows that left their   garbage in the upload
              partition and new rows become one new part for each
-             partition: here, or at the replica if it has the files
+             partition: here, or at the replica if it has the files; of
+             pieces in the store only the manifests are joined
 4. *commit*  one entry for all; the replica verifies every file            all of it is in the table, or nothing
 5. *end*     the lease, the upload and the scratch folder go
 
@@ -20,16 +23,17 @@ before.
 Refused, each with its reason: tables whose policy makes something of several rows, as a statement would change versions that no
 final read shows; parts that Spark's own scan can't read.
 
-Of a table in an object store the same holds: tasks of a cluster read the parts at replicas, and the replica that takes the
-rewrite puts the new files into the store as it commits.
+A task that does not reach the table's object store does as if there were none, and its log says so, as that of the planner does
+at the commit; the replica makes pieces of its files, beside those of other tasks, and puts them as it commits.  The setting
+``through`` of the catalog makes that an error (``store``), or leaves the store alone (``replica``).
 
-Absent on purpose: another try after a conflict, as the rows were made of what was read, and only Spark can make them anew;
-tasks that put files into an object store, as Spark's writer computes no content hashes, and the replica would read every row
-there again.
+Absent on purpose: another try after a conflict, as the rows were made of what was read, and only Spark can make them anew.
+Tasks of a cluster read the parts at replicas, wherever they are.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
 import tempfile
 import threading
@@ -39,24 +43,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pyspark.sql.types import StructField, StructType
 
 from replitree.client.change.rewrite import Isolation, RewritePlan, begun_rewrite
 from replitree.client.insert.upload import send_file
 from replitree.client.read.snapshot import Snapshot
 from replitree.client.table import Table
+from replitree.client.transport.stored import Through, through_of
+from replitree.decoding import json_decoder
 from replitree.errors import BadInput, ConcurrentChange, LeaseLost, OutcomeUnknown, SchemaMismatch
 from replitree.spark.catalog.layouts import unreadable
+from replitree.spark.catalog.row_files import RowFilesAnswer, RowFilesJob
 from replitree.spark.session.columns import quoted
 from replitree.spark.session.types import spark_type
 from replitree.spark.write.write import writer_options
 from replitree.spark.write.write_tasks import scratch_folder
 from replitree.storage.files.durable import file_checksum
 from replitree.storage.parts.manifest import FileEntry, data_file
-from replitree.storage.rewrite.row_level import statement_parts
+from replitree.storage.rewrite.row_level import StatementParts, StatementPieces, joined_pieces, statement_parts
 from replitree.storage.schema.merge_policy import PLAIN
 from replitree.storage.schema.partition import UNPARTITIONED
 from replitree.storage.schema.types import parse_type
+from replitree.wire.errors_http import error_from
+
+log = logging.getLogger(__name__)
 
 BEGIN_S = 60.0
 """How long a replica may take to begin a rewrite, in seconds: it executes the log to its end first."""
@@ -86,6 +97,10 @@ class BegunStatement:
         Where Spark's tasks write.
     held
         Closed when it ends.
+    store
+        Id of the object store into which tasks put what they make; empty: into none.
+    through
+        What the session says of the way there.
     """
 
     id: str
@@ -93,6 +108,8 @@ class BegunStatement:
     snapshot: Snapshot
     folder: Path
     held: ExitStack
+    store: str = ""
+    through: Through | None = None
 
     @property
     def described(self) -> dict[str, Any]:
@@ -101,15 +118,28 @@ class BegunStatement:
         stored = [
             StructField(column.stored_name, spark_type(parse_type(column.stored_type))) for column in definition.columns
         ]
+        ticket = self.plan.table.http.ticket(upload.table, upload=upload.id)
+        job = RowFilesJob(
+            definition.encode_metadata().decode(),
+            definition.encode_columns().decode(),
+            upload.table,
+            upload.id,
+            upload.replica.name,
+            upload.replica.address,
+            ticket,
+            self.store,
+            {source.part: source.manifest.content_hash for source in self.plan.sources},
+            self.through,
+        )
         return {
             "rewrite": self.id,
             "folder": str(self.folder),
             # A task that does not see the folder sends its files there.
-            "upload": [
-                upload.replica.address,
-                upload.route,
-                self.plan.table.http.ticket(upload.table, upload=upload.id),
-            ],
+            "upload": [upload.replica.address, upload.route, ticket],
+            # The process beside an executor puts files into the store by this.
+            "job": msgspec.json.encode(job).decode() if self.store else "",
+            "must_put": self.through == "store",
+            "replica": upload.replica.name,
             "stored": StructType(stored).json(),
             "order_by": [quoted(name) for name in definition.order_by],
             "writer_options": writer_options(definition),
@@ -123,13 +153,16 @@ class Rewriting:
         self._lock = threading.Lock()
         self._begun: dict[str, BegunStatement] = {}
 
-    def begin(self, table: Table) -> BegunStatement:
+    def begin(self, table: Table, through: str | None = None) -> BegunStatement:
         """Begin a statement.
 
         Parameters
         ----------
         table
             Its rows are to be changed.
+        through
+            How rows get into the table's object store, as the catalog's setting says it: ``store``, tasks put them there;
+            ``replica``; by default there if a task reaches it, else through a replica.
 
         Raises
         ------
@@ -138,7 +171,7 @@ class Rewriting:
         Unavailable
             No replica begins a rewrite.
         """
-        policy = table.definition.policy
+        way, policy = through_of(through), table.definition.policy
         if policy != PLAIN:
             raise BadInput(
                 f"table {table.name} has the policy {policy.text}: a statement would change single versions of rows, and a"
@@ -162,7 +195,13 @@ class Rewriting:
                 if upload is not None
                 else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replitree-rewrite-")))
             )
-            begun = BegunStatement(secrets.token_hex(8), plan, snapshot, folder, stack.pop_all())
+            store = "" if way == "replica" else plan.store
+            if way == "store" and not store:
+                raise BadInput(
+                    f"replica {plan.upload.replica.name} takes no rewrite of table {table.name} from an object store: new parts"
+                    " go to local disks, or the replica is of an earlier version; leave the catalog's setting through out"
+                )
+            begun = BegunStatement(secrets.token_hex(8), plan, snapshot, folder, stack.pop_all(), store, way)
         with self._lock:
             oldest = next(iter(self._begun)) if len(self._begun) >= REWRITES_MAX else ""
             self._begun[begun.id] = begun
@@ -183,6 +222,7 @@ class Rewriting:
         parts: Sequence[str],
         written: Sequence[tuple[str, str]],
         isolation: str,
+        told: Sequence[str] = (),
     ) -> tuple[str, int | None]:
         """Make parts of what Spark has written, and commit them as one entry.
 
@@ -202,6 +242,9 @@ class Rewriting:
             ``<attempt>/<partition>/<file>`` of a file that a task has sent.
         isolation
             ``snapshot`` or ``serializable``; empty: the former.
+        told
+            What became of the files of each task that was to put them into the object store (`RowFilesAnswer`, as JSON); those
+            of a task that did not reach it are in `written`.
 
         Raises
         ------
@@ -224,9 +267,12 @@ class Rewriting:
         new: list[str] = []
         for part, place in written:
             (files.setdefault(part, []) if part else new).append(place)
-        _check(plan, kind, parts, files)
         try:
-            _check_rows(plan, kind, files, _put(begun, files, new))
+            pieces = _pieces(plan, kind, told)
+            for part in (part for piece in pieces for part in (*piece.results, *piece.same)):
+                files.setdefault(part, [])
+            _check(plan, kind, parts, files)
+            _check_rows(plan, kind, files, _put(begun, files, new, pieces))
             if not plan.results and not plan.inserts:
                 return plan.definition.table_id, None
             return plan.definition.table_id, plan.commit(isolation=wanted, timeout_s=COMMIT_S).index
@@ -238,8 +284,27 @@ class Rewriting:
         except SchemaMismatch as error:
             # The text may begin with a file, which the user of SQL does not know.
             text = str(error)
-            reason = text.partition(".parquet: ")[2] if text.startswith(str(begun.folder)) else text
+            reason = text.partition(".parquet: ")[2] if text.startswith("/") else text
             raise SchemaMismatch(f"{kind} has changed nothing: {reason}") from error
+
+
+def _pieces(plan: RewritePlan, kind: str, told: Sequence[str]) -> list[StatementPieces]:
+    """Return what tasks have put into the object store; a log says which did not reach it.
+
+    Raises
+    ------
+    SchemaMismatch, BadInput
+        The rows of one are not such as the table may have.
+    """
+    answers = [json_decoder(RowFilesAnswer).decode(each) for each in told]
+    for each in answers:
+        if each.problem:
+            raise error_from(each.problem)
+    missed = [each.missed for each in answers if each.missed]
+    if missed:
+        why = "%s: the rows of %d of %d tasks of %s on table %s go through replica %s"
+        log.warning(why, missed[0], len(missed), len(answers), kind, plan.table.name, plan.upload.replica.name)
+    return [each.pieces for each in answers if each.pieces is not None]
 
 
 def _check(plan: RewritePlan, kind: str, parts: Sequence[str], files: Mapping[str, object]) -> None:
@@ -264,35 +329,60 @@ def _defect(kind: str, problem: str) -> BadInput:
     return BadInput(f"{kind} has changed nothing, because of a defect of replitree: {problem}; please report it")
 
 
-def _put(begun: BegunStatement, files: Mapping[str, Sequence[str]], new: Sequence[str]) -> int:
+def _put(
+    begun: BegunStatement,
+    files: Mapping[str, Sequence[str]],
+    new: Sequence[str],
+    pieces: Sequence[StatementPieces],
+) -> int:
     """Put results and new parts into the upload of a rewrite; return the rows of all files.
 
-    A place with a slash in front is a path here; others are of files that tasks have sent.  If there is one of those, the
-    replica makes the parts, and gets the files that are here, too.
+    A place with a slash in front is a path here; others are of files that tasks have sent.  If there is one of those, or if
+    tasks have put pieces into the object store, the replica makes the parts, and gets the files that are here, too.
     """
     plan = begun.plan
-    here = [place for some in (*files.values(), new) for place in some if place.startswith("/")]
-    if len(here) < sum(map(len, files.values())) + len(new):
-        sent = {}
-        for number, place in enumerate(here):
-            # As if a task had sent it.
-            path = Path(place)
-            file = FileEntry(data_file(number), 0, path.stat().st_size, file_checksum(path))
-            send_file(plan.table.http, plan.upload, UNPARTITIONED, path, file, "planner")
-            sent[place] = f"planner/{UNPARTITIONED}/{file.name}"
-        there = {part: [sent.get(place, place) for place in some] for part, some in files.items()}
-        return plan.adopt_sent(there, [sent.get(place, place) for place in new], timeout_s=COMMIT_S)
-    made = statement_parts(
-        plan.definition,
-        {source.part: source.manifest.content_hash for source in plan.sources},
-        {part: list(map(Path, some)) for part, some in files.items()},
-        list(map(Path, new)),
-        begun.folder / "made",
-        plan.put_files,
-    )
+    count = sum(map(len, files.values())) + len(new)
+    if pieces:
+        tasks = list(pieces)
+        if count:
+            left = {part: some for part, some in files.items() if some}
+            made = _sent(begun, left, new, is_stored=True)
+            same = tuple(left.keys() - made.results.keys())
+            tasks.append(StatementPieces(made.results, made.inserts, made.rows, same))
+        for task in tasks:
+            for name, tags in task.tags.items():
+                plan.tags.setdefault(name, {}).update(tags)
+        made = joined_pieces(files, tasks)
+    elif all(place.startswith("/") for some in (*files.values(), new) for place in some):
+        made = statement_parts(
+            plan.definition,
+            {source.part: source.manifest.content_hash for source in plan.sources},
+            {part: list(map(Path, some)) for part, some in files.items()},
+            list(map(Path, new)),
+            begun.folder / "made",
+            plan.put_files,
+        )
+    else:
+        made = _sent(begun, files, new)
     plan.results.update(made.results)
     plan.inserts.update(made.inserts)
     return made.rows
+
+
+def _sent(
+    begun: BegunStatement, files: Mapping[str, Sequence[str]], new: Sequence[str], *, is_stored: bool = False
+) -> StatementParts:
+    """Let the replica make parts, or pieces beside those in the store, of files that tasks have sent, and of those here."""
+    plan, sent = begun.plan, dict[str, str]()
+    here = [place for some in (*files.values(), new) for place in some if place.startswith("/")]
+    for number, place in enumerate(here):
+        # As if a task had sent it.
+        path = Path(place)
+        file = FileEntry(data_file(number), 0, path.stat().st_size, file_checksum(path))
+        send_file(plan.table.http, plan.upload, UNPARTITIONED, path, file, "planner")
+        sent[place] = f"planner/{UNPARTITIONED}/{file.name}"
+    there = {part: [sent.get(place, place) for place in some] for part, some in files.items()}
+    return plan.adopt_sent(there, [sent.get(place, place) for place in new], is_stored=is_stored, timeout_s=COMMIT_S)
 
 
 __all__ = ["BegunStatement", "Rewriting"]

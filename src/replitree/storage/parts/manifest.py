@@ -193,6 +193,14 @@ class PartManifest(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         number = BORROWING_FORMAT if borrowed else SHARED_FORMAT
         return msgspec.structs.replace(self, share=share, format=self.format if self.is_sealed else number, files=files)
 
+    def named_in(self, share: str, first: int) -> PartManifest:
+        """Return the manifest of the same part with its data files in a share, where they are numbered from `first` on."""
+        files = tuple(
+            FileEntry(data_file(number), file.rows, file.bytes, file.checksum)
+            for number, file in enumerate(self.files, first)
+        )
+        return msgspec.structs.replace(self, files=files).shared_as(share)
+
     def as_local(self) -> PartManifest:
         """Return the manifest of the same part with its data files beside it."""
         if self.share_id is None:

@@ -1,11 +1,13 @@
 """Row level: the files that a statement wrote become the results of parts and new parts of a rewrite.
 
 A statement of SQL (`UPDATE`, `MERGE INTO`, some `DELETE`s) has read parts.  Its tasks have written the rows that each part has
-afterwards, and new rows.  The files lie on this machine: it runs the planner of Spark's catalog, or the replica to which tasks
-have sent them.
+afterwards, and new rows.  The files lie on this machine: it runs the planner of Spark's catalog, the replica to which tasks
+have sent them, or, of a table in an object store, the executor of the task.
 
 Guarantees: a part whose rows are as they were has no result.  Rows that left the partition of their part become part of a new
 part there, beside the new rows: one for each partition.
+
+What each task has made of its own files are *pieces*: `joined_pieces` makes the parts of them, without reading a row.
 
 Absent on purpose: the commit, and whether the statement was right.
 """
@@ -13,7 +15,7 @@ Absent on purpose: the commit, and whether the statement was right.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -23,8 +25,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from replitree import private
+from replitree.errors import BadInput
 from replitree.protocol.core.parts import parse_part
 from replitree.storage.parts.adopt import adopt_files, file_batches
+from replitree.storage.parts.joined import joined_manifest
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.rewrite.slices import cut
 from replitree.storage.rewrite.staging import stage_slices
@@ -50,6 +54,26 @@ class StatementParts(msgspec.Struct, frozen=True):
     rows: int
 
 
+class StatementPieces(msgspec.Struct, frozen=True):
+    """What the files of one task became, each with a share that all tasks of the statement have in common.
+
+    Attributes
+    ----------
+    results, inserts, rows
+        As of `StatementParts`, of the rows of this task.
+    same
+        The parts whose rows are all in its files, as they were; nothing was made of them.
+    tags
+        What the store said of the files when they were put, by the part's name and the file's.
+    """
+
+    results: dict[str, PartManifest | None]
+    inserts: dict[str, PartManifest]
+    rows: int
+    same: tuple[str, ...] = ()
+    tags: dict[str, dict[str, str]] = {}
+
+
 def statement_parts(
     definition: TableDefinition,
     hashes: Mapping[str, str],
@@ -57,6 +81,7 @@ def statement_parts(
     new: Sequence[Path],
     folder: Path,
     put: Callable[[str, Path, PartManifest], None],
+    threads: int | None = None,
 ) -> StatementParts:
     """Make parts of the files of a statement.
 
@@ -72,6 +97,8 @@ def statement_parts(
         Where parts are made; a new one.
     put
         Takes the files of a part: its name (of a result its source's, of a new part its partition), their folder, the manifest.
+    threads
+        How many files are read at once; by default one for each core.
 
     Raises
     ------
@@ -95,7 +122,7 @@ def statement_parts(
         stayed = _staged(_rows(some, definition, partition, stay=True), definition, folder / part)
         return next(iter(stayed), None), True
 
-    with ThreadPoolExecutor(os.cpu_count() or 1, "adopt") as pool:
+    with ThreadPoolExecutor(threads or os.cpu_count() or 1, "adopt") as pool:
         made = dict(zip(files, pool.map(result, files), strict=True))
     for part, (manifest, _) in made.items():
         if manifest is not None:
@@ -114,6 +141,38 @@ def statement_parts(
         put(manifest.partition, folder / "new" / manifest.partition, manifest)
         inserts[manifest.partition] = manifest
     return StatementParts(results, inserts, rows)
+
+
+def joined_pieces(parts: Iterable[str], tasks: Sequence[StatementPieces]) -> StatementParts:
+    """Return the parts that a statement leaves, of what its tasks have made.
+
+    A result, or a new part, of several tasks has the files of all; each is a sorted run of its own.
+
+    Parameters
+    ----------
+    parts
+        The parts that the statement has read.
+    tasks
+        In their order.
+
+    Raises
+    ------
+    BadInput
+        The pieces contradict one another.
+    """
+    results, inserts = dict[str, PartManifest | None](), dict[str, list[PartManifest]]()
+    same = {part for task in tasks for part in task.same}
+    for part in parts:
+        some = [made for task in tasks if (made := task.results.get(part)) is not None]
+        if part in same and some:
+            raise BadInput(f"tasks have written rows of {part}, and one of them has found all its rows unchanged")
+        if part not in same:
+            results[part] = joined_manifest(some) if some else None
+    for task in tasks:
+        for partition, made in task.inserts.items():
+            inserts.setdefault(partition, []).append(made)
+    brought = {partition: joined_manifest(some) for partition, some in sorted(inserts.items())}
+    return StatementParts(results, brought, sum(task.rows for task in tasks))
 
 
 def _partitions(files: Sequence[Path], definition: TableDefinition) -> set[str]:
@@ -152,4 +211,4 @@ def _staged(batches: Iterator[pa.RecordBatch], definition: TableDefinition, fold
     return stage_slices(cut(reader, stored), stored, folder, sync=False)
 
 
-__all__ = ["StatementParts", "statement_parts"]
+__all__ = ["StatementParts", "StatementPieces", "joined_pieces", "statement_parts"]
