@@ -21,10 +21,11 @@ from replitree.cli.tables import optimize as optimize_command
 from replitree.client.change.planned import planned_merges
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
-from replitree.errors import BadInput, Unavailable
+from replitree.errors import BadInput, CorruptPart, Unavailable
 from replitree.spark.merge import optimize
 from replitree.spark.merge.optimize import RangeTask, make_range, optimize_df
 from replitree.spark.session.tasks import run_tasks
+from replitree.storage.files.durable import file_checksum
 from replitree.storage.rewrite.merge import merge_parts
 from replitree.storage.schema.definition import TableSettings
 from tests.spark.conftest import uploads_left
@@ -237,3 +238,28 @@ def test_driver_that_is_killed_leaves_only_what_is_removed_later(running: LocalC
     folders = [running.folder / name / "data" / "tables" / filled.definition.folder_name for name in running.names]
     lives = [msgspec.json.decode(path.read_bytes()) for folder in folders for path in folder.glob("uploads/*_life")]
     assert {life["pid"] for life in lives} == {driver.pid}
+
+
+@pytest.mark.parametrize("filled", ["plain"], indirect=True)
+@pytest.mark.parametrize("range_bytes", [4096, 1 << 30])
+def test_damaged_part_is_reported_and_the_next_try_merges_it(
+    spark: SparkSession, running: LocalCluster, filled: Table, range_bytes: int
+) -> None:
+    expected, before = contents(filled), sorted(filled.to_arrow().to_pylist(), key=str)
+    planner = filled.replica(_planner(filled))
+    part = min(planner.snapshot().parts, key=lambda each: each.part)
+    path, entry = Path(part.path) / part.manifest.files[0].name, part.manifest.files[0]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(
+        CorruptPart, match=rf"{part.part}.* nothing was merged; replica r. repairs .*, then run it again"
+    ):
+        optimize_df(filled, spark, final=True, range_bytes=range_bytes)
+    assert uploads_left(running, filled) == []
+    wait_until(lambda: path.exists() and file_checksum(path) == entry.checksum)
+    wait_until(lambda: not any(each.lacking for each in filled.status().replicas))
+    assert contents(filled) == expected
+    result = optimize_df(filled, spark, final=True, range_bytes=range_bytes)
+    assert (result.finished, result.reason, len(result.merges)) == (True, "", 3)
+    assert sorted(filled.to_arrow().to_pylist(), key=str) == before

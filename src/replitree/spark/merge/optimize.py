@@ -20,6 +20,8 @@ task that does not see the parts asks the replicas for the footers and for the r
 first range's task reads all, because it verifies the parts for the others.  Each sends its file to the replica.  A merge that
 is not cut fetches its parts whole.
 
+A task that finds a damaged part says so, and the driver reports it to the replica (`replitree.spark.merge.damaged`).
+
 Absent on purpose: a shuffle.  The parts are sorted already.
 """
 
@@ -32,6 +34,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -50,6 +53,7 @@ from replitree.client.read.snapshot import SnapshotPart
 from replitree.client.transport.catalog import this_machine
 from replitree.client.transport.http import HttpClient
 from replitree.errors import BadInput, SnapshotExpired
+from replitree.spark.merge.damaged import Damaged, check_damage, or_damaged
 from replitree.spark.merge.store_merge import NotReached, StoreMerge, merged_in_store
 from replitree.spark.session.tasks import run_tasks
 from replitree.spark.store.located import is_own_local
@@ -151,6 +155,8 @@ def optimize_df(
         No replica takes the merges, or the Spark job failed; nothing was merged.
     LeaseLost
         The parts could not be kept until their results were there; nothing was merged.
+    CorruptPart
+        A part is damaged; nothing was merged.  Its replica repairs it: run it again.
     """
     with ExitStack() as stack:
         plan = stack.enter_context(planned_merges(table, partition, final=final, timeout_s=timeout_s))
@@ -171,7 +177,10 @@ def optimize_df(
             for whole, ranges in zip(wholes, cuts, strict=True)
         ]
         # One job for all merges: Spark's scheduler fills its cores with ranges of any of them.
-        files = iter(run_tasks(spark, [task for some in tasks for task in some], make_range))
+        told = run_tasks(spark, [task for some in tasks for task in some], make_range)
+        if uploads:
+            check_damage(plan, uploads[0], told)
+        files = (each for each in told if isinstance(each, RangeFile))
         for number, some in zip(left, tasks, strict=True):
             made[number] = [next(files) for _ in some]
         # Before anything is published: the sources must have been kept all the time.
@@ -203,12 +212,14 @@ def _put(plan: MergePlan, uploads: Sequence[Upload], spark: SparkSession, range_
         return run_tasks(spark, work, do)
 
     found: dict[int, Made] = {}
-    for number, each in zip(wanted, merged_in_store(run, list(wanted.values())), strict=True):
+    told = merged_in_store(run, list(wanted.values()))
+    check_damage(plan, uploads[0], told)
+    for number, each in zip(wanted, told, strict=True):
         if isinstance(each, NotReached):
             merge = plan.merges[number]
             why = "%s: partition %s of table %s is merged through replica %s"
             log.warning(why, each.reason, merge.partition, plan.table.name, uploads[number].replica.name)
-        else:
+        elif isinstance(each, PutParts):
             found[number] = each
     return found
 
@@ -245,12 +256,16 @@ def _cut(spark: SparkSession, plan: MergePlan, wholes: Sequence[RangeTask]) -> l
     for number, whole in enumerate(wholes):
         if whole.scratch is not None and plan.machine == this_machine():
             parts = [(Path(source.path), source.manifest) for source in whole.sources]
-            cuts[number] = ranges_of(parts, plan.definition, whole.ranges_max)
+            ranges = or_damaged(whole.sources, partial(ranges_of, parts, plan.definition, whole.ranges_max))
+            check_damage(plan, whole.upload, [ranges])
+            cuts[number] = () if isinstance(ranges, Damaged) else ranges
         elif whole.ranges_max > 1 and can_be_cut(plan.definition):
             away[number] = whole
     if away:
-        for number, ranges in zip(away, run_tasks(spark, list(away.values()), cut_merge), strict=True):
-            cuts[number] = ranges
+        found = run_tasks(spark, list(away.values()), cut_merge)
+        check_damage(plan, wholes[0].upload, found)
+        for number, ranges in zip(away, found, strict=True):
+            cuts[number] = () if isinstance(ranges, Damaged) else ranges
     return cuts
 
 
@@ -271,8 +286,12 @@ def _ranges_max(merge: PlannedMerge, range_bytes: int) -> int:
     return min(RANGES_MAX, -(-merge.bytes // range_bytes))
 
 
-def cut_merge(task: RangeTask) -> tuple[KeyRange | None, ...]:
+def cut_merge(task: RangeTask) -> tuple[KeyRange | None, ...] | Damaged:
     """Cut a merge into ranges, on an executor.  Raises as `make_range`."""
+    return or_damaged(task.sources, partial(_ranges, task))
+
+
+def _ranges(task: RangeTask) -> tuple[KeyRange | None, ...]:
     definition = decode_definition(*task.definition)
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
         sources = _sources(task, definition, Path(temporary), whole=False)
@@ -281,14 +300,18 @@ def cut_merge(task: RangeTask) -> tuple[KeyRange | None, ...]:
             return ranges_of_files(files, definition, task.ranges_max)
 
 
-def make_range(task: RangeTask) -> RangeFile:
+def make_range(task: RangeTask) -> RangeFile | Damaged:
     """Merge one range, on an executor.
 
     Raises
     ------
-    SnapshotExpired, CorruptPart
-        A source is gone, or is damaged.
+    SnapshotExpired
+        A source is gone.
     """
+    return or_damaged(task.sources, partial(_range_file, task))
+
+
+def _range_file(task: RangeTask) -> RangeFile:
     definition = decode_definition(*task.definition)
     with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
         sources = _sources(task, definition, Path(temporary), whole=task.key_range is None)

@@ -22,6 +22,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -36,6 +37,7 @@ from replitree.client.read.snapshot import SnapshotPart
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.stored import StoredParts
 from replitree.errors import NotAuthorized, StoreError
+from replitree.spark.merge.damaged import Damaged, or_damaged
 from replitree.spark.write.store_write import joined
 from replitree.storage.files.limits import MERGE_MEMORY_BYTES
 from replitree.storage.parts.content_hash import content_hash
@@ -115,8 +117,10 @@ class RunTasks(Protocol):
         """Do it."""
 
 
-def merged_in_store(run: RunTasks, merges: Sequence[StoreMerge]) -> list[PutParts | NotReached]:
+def merged_in_store(run: RunTasks, merges: Sequence[StoreMerge]) -> list[PutParts | NotReached | Damaged]:
     """Make merges; return what was put of each, in their order: the manifest of one part, or none when no row is left.
+
+    Of a merge of damaged parts nothing counts.
 
     Parameters
     ----------
@@ -134,15 +138,17 @@ def merged_in_store(run: RunTasks, merges: Sequence[StoreMerge]) -> list[PutPart
     work = [
         _Range(number, merge, each)
         for number, (merge, ranges) in enumerate(zip(merges, cuts, strict=True))
-        if not isinstance(ranges, NotReached)
+        if not isinstance(ranges, NotReached | Damaged)
         for each in ranges
     ]
     made = list(zip(work, run(work, make), strict=True))
     pieces = [[put for piece, put in made if piece.number == number] for number in range(len(merges))]
-    found = list[PutParts | NotReached]()
+    found = list[PutParts | NotReached | Damaged]()
     for merge, ranges, some in zip(merges, cuts, pieces, strict=True):
         # One range that did not reach the store spoils its merge: all of it goes through the replica.
-        missed = next((each for each in (ranges, *some) if isinstance(each, NotReached)), None)
+        missed = next((each for each in (ranges, *some) if isinstance(each, Damaged)), None) or next(
+            (each for each in (ranges, *some) if isinstance(each, NotReached)), None
+        )
         found.append(missed or joined(merge.table, [each for each in some if isinstance(each, PutParts)]))
     # The content hash of a result that has several files comes from all of its rows.
     several = {
@@ -164,16 +170,20 @@ def merged_in_store(run: RunTasks, merges: Sequence[StoreMerge]) -> list[PutPart
 # --- tasks --------------------------------------------------------------------------------------------------------------------
 
 
-def cut(merge: StoreMerge) -> tuple[KeyRange | None, ...] | NotReached:
+def cut(merge: StoreMerge) -> tuple[KeyRange | None, ...] | NotReached | Damaged:
     """Cut a merge into ranges, on an executor.
 
     Raises
     ------
-    SnapshotExpired, CorruptPart
-        A source is gone, or is damaged.
+    SnapshotExpired
+        A source is gone.
     StoreError
         The store reads nothing any more.
     """
+    return or_damaged(merge.sources, partial(_cut, merge))
+
+
+def _cut(merge: StoreMerge) -> tuple[KeyRange | None, ...] | NotReached:
     stored = _stored(merge)
     if isinstance(stored, NotReached):
         return stored
@@ -184,8 +194,12 @@ def cut(merge: StoreMerge) -> tuple[KeyRange | None, ...] | NotReached:
             return ranges_of_files(files, merge.table, merge.ranges_max)
 
 
-def make(piece: _Range) -> PutParts | NotReached:
+def make(piece: _Range) -> PutParts | NotReached | Damaged:
     """Merge one range and put its file, on an executor; nothing is put when no row is left.  Raises as `cut`."""
+    return or_damaged(piece.merge.sources, partial(_make, piece))
+
+
+def _make(piece: _Range) -> PutParts | NotReached:
     merge = piece.merge
     stored = _stored(merge)
     if isinstance(stored, NotReached):
