@@ -8,8 +8,8 @@ import org.apache.spark.SparkEnv
 /**
  * How tasks of a statement put their files into the table's object store; null stands for tables that have none.
  *
- * `job` is what the process beside the executor needs (`catalog/row_files.py`); it has a ticket. With `mustPut` a task that does
- * not reach the store fails, otherwise its files go to `replica`.
+ * `job` is what the process beside the executor needs (`catalog/row_files.py`); it has a ticket. With `mustPut` the statement fails
+ * where a task does not reach the store, otherwise its files go to `replica`.
  */
 final class StoreFiles(python: String, job: String, mustPut: Boolean, replica: String) extends Serializable {
   /**
@@ -26,8 +26,16 @@ final class StoreFiles(python: String, job: String, mustPut: Boolean, replica: S
       if (answer.has("missed")) missed(answer.get("missed").asText)
       else (answer.toString, true)
     } catch {
-      case error: CatalogError if error.kind.isEmpty && !mustPut => missed(error.getMessage)
+      // There is no such process: as where the store is not reached, another try on this executor would end in the same way.
+      case error: CatalogError if error.kind.isEmpty && mustPut => (problem(error.getMessage), true)
+      case error: CatalogError if error.kind.isEmpty => missed(error.getMessage)
     }
+  }
+
+  private def problem(why: String): String = {
+    val answer = JsonNodeFactory.instance.objectNode
+    answer.putObject("problem").put("error", "StoreError").put("message", why)
+    answer.toString
   }
 
   private def missed(why: String): (String, Boolean) = {

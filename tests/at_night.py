@@ -53,6 +53,7 @@ AT_NIGHT = {
     "tests/spark/test_named_tables.py::test_a_session_without_the_jar_says_so_as_soon_as_spark_asks": (),
     "tests/spark/test_s3a.py::test_statements_of_the_catalog_need_no_s3a_and_write_objects": (),
     "tests/spark/test_store_write.py::test_a_driver_that_is_killed_leaves_nothing_visible_and_nothing_for_good": (),
+    "tests/spark/test_store_statements.py::test_a_driver_that_is_killed_while_it_changes_rows_leaves_nothing_for_good": (),
     "tests/replica/test_last_owners.py::test_two_last_owners_let_go_at_once": ("zookeeper-folder",),
     "tests/spark/test_store_write.py::test_a_driver_that_is_killed_while_it_merges_leaves_nothing_for_good": (),
     "tests/spark/test_random_damage.py::test_no_damaged_row_is_shown_by_spark": (),

@@ -208,8 +208,11 @@ def test_the_setting_says_which_way_it_must_be(
 ) -> None:
     monkeypatch.setattr(row_files, "reach", lambda *_: _raise(StoreError("no answer")))
     store = Statement(table, tmp_path, "store")
-    with pytest.raises(StoreError, match="no answer"):
-        store.put((0, changed(0)))
+    assert store.put((0, changed(0))).problem["message"] == "no answer"
+    with pytest.raises(
+        StoreError, match="MERGE has changed nothing: no answer; leave the catalog's setting through out"
+    ):
+        store.commit()
     store.end()
     replica = Statement(table, tmp_path, "replica")
     assert replica.begun.described["job"] == ""

@@ -23,7 +23,7 @@ from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.errors import BadInput, CorruptPart, Unavailable
 from replitree.spark.merge import optimize
-from replitree.spark.merge.optimize import RangeTask, make_range, optimize_df
+from replitree.spark.merge.optimize import RangeFile, RangeTask, make_range, optimize_df
 from replitree.spark.session.tasks import run_tasks
 from replitree.storage.files.durable import file_checksum
 from replitree.storage.rewrite.merge import merge_parts
@@ -153,6 +153,7 @@ def test_task_fetches_parts_that_lie_elsewhere(filled: Table, tmp_path: Path) ->
             encoded, merge.sources, "elsewhere", addresses, filled.http, None, 0, 1, upload, str(tmp_path), 32 << 20
         )
         made = make_range(task)
+        assert isinstance(made, RangeFile)
         (folder,) = tmp_path.glob("range-0-*")
         assert Path(made.path).parent.parent == folder
         assert made.file.rows < sum(source.manifest.rows for source in merge.sources)

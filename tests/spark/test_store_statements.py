@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -114,7 +115,7 @@ def parts(table: Table) -> set[str]:
 
 def settled(table: Table, stored: Stored, before: set[str]) -> None:
     """Wait until the store has exactly what parts of now and those before have; frames keep the latter for a while."""
-    now = {str(part.manifest.share_id) for part in table.snapshot(level="linearizable").parts}
+    now = {share for part in table.snapshot(level="linearizable").parts for share in part.manifest.shares}
     wait_for(lambda: stored.attempts() == () and now <= stored.owned() <= now | before, "only parts own shares", 60)
     wait_for(lambda: stored.shares() == stored.owned(), "of the others the objects are gone", 60)
 
@@ -122,9 +123,9 @@ def settled(table: Table, stored: Stored, before: set[str]) -> None:
 def test_what_statements_write_is_put_by_their_tasks(
     session: SparkSession, cluster: LocalCluster, table: Table, stored: Stored
 ) -> None:
-    want, shares = start(), set[str]()
+    want, shares, before = start(), set[str](), set[str]()
     for statement in (UPDATE, DELETE, MERGE):
-        before = parts(table)
+        before |= parts(table)
         shares |= stored.owned()
         with through(session, "store"):
             session.sql(statement.format(t=f"replitree.default.{table.name}"))
@@ -145,7 +146,10 @@ def test_without_credentials_the_rows_of_a_statement_go_through_a_replica(
     shares = stored.owned()
     statement = f"update replitree.default.{table.name} set s = 'new' where k % 500 = 1"
     with without_credentials(credentials):
-        with through(session, "store"), pytest.raises(PySparkException, match="no credentials for the object store"):
+        with (
+            through(session, "store"),
+            pytest.raises(PySparkException, match=r"UPDATE has changed nothing: .*credentials"),
+        ):
             session.sql(statement)
         assert found(table) == start()
         session.sql(statement)
@@ -177,45 +181,49 @@ def test_a_statement_that_another_change_comes_before_leaves_nothing(
     assert uploads_left(cluster, table) == []
 
 
+PLANNER = """#!{python}
+import pathlib, runpy, sys
+if sys.argv[2] == "replitree.spark.catalog":
+    from replitree.spark.catalog.rewriting import Rewriting
+    Rewriting.commit = lambda *_: pathlib.Path({gate!r}).read_bytes()  # which ends when the test has ended
+sys.argv = sys.argv[2:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+"""A Python whose planner never commits."""
+
 DRIVER = """
 import sys
-from pyspark.sql import functions as F
 from replitree.spark import spark_session
-folder, table, credentials, gate = sys.argv[1:]
+folder, table, credentials, python = sys.argv[1:]
 session = spark_session(
     master="local[2]",
     conf={
         "spark.driver.memory": "512m",
         "spark.executorEnv.REPLITREE_STORE_CREDENTIALS": credentials,
         "spark.sql.catalog.replitree.url": folder,
-        "spark.sql.shuffle.partitions": 3,
-        "spark.sql.adaptive.enabled": False,
+        "spark.sql.catalog.replitree.python": python,
+        "spark.sql.catalog.replitree.through": "store",
     },
 )
-def wait(key):
-    import pathlib
-    if key >= 2000:
-        pathlib.Path(gate).read_bytes()  # which ends when the test has closed it, or has ended
-    return "new"
-session.udf.register("wait", wait, "string")
-session.sql(f"update replitree.default.{table} set s = wait(k) where k % 100 = 1")
+session.sql(f"update replitree.default.{table} set s = 'new' where k % 100 = 1")
 """
 
 
 def test_a_driver_that_is_killed_while_it_changes_rows_leaves_nothing_for_good(
-    session: SparkSession, cluster: LocalCluster, table: Table, stored: Stored, credentials: Path, tmp_path: Path
+    cluster: LocalCluster, table: Table, stored: Stored, credentials: Path, tmp_path: Path
 ) -> None:
-    del session  # The table was filled by it.
-    shares = stored.owned()
+    shares, python = stored.owned(), tmp_path / "python"
     with closed_gate(tmp_path) as gate:
+        python.write_text(PLANNER.format(python=sys.executable, gate=str(gate)))
+        python.chmod(0o755)
         kill_driver_when(
-            lambda: set(stored.attempts()) & stored.shares(),
-            "a task has put",
+            lambda: len(set(stored.attempts()) & stored.shares()) == 3,
+            "tasks have put",
             DRIVER,
             cluster.folder,
             table.name,
             credentials,
-            gate,
+            python,
         )
     assert stored.owned() == shares
     let_uploads_age(cluster, table)

@@ -52,7 +52,15 @@ from replitree.client.read.snapshot import Snapshot
 from replitree.client.table import Table
 from replitree.client.transport.stored import Through, through_of
 from replitree.decoding import json_decoder
-from replitree.errors import BadInput, ConcurrentChange, LeaseLost, OutcomeUnknown, SchemaMismatch
+from replitree.errors import (
+    BadInput,
+    ConcurrentChange,
+    LeaseLost,
+    NotAuthorized,
+    OutcomeUnknown,
+    SchemaMismatch,
+    StoreError,
+)
 from replitree.spark.catalog.layouts import unreadable
 from replitree.spark.catalog.row_files import RowFilesAnswer, RowFilesJob
 from replitree.spark.session.columns import quoted
@@ -252,6 +260,8 @@ class Rewriting:
             Others have changed what the statement has read; nothing was changed.
         SchemaMismatch, BadInput
             The rows are not such as the table may have; nothing was changed.
+        StoreError, NotAuthorized
+            A task does not reach the object store, and has to; nothing was changed.
         OutcomeUnknown
             It may have taken place.
         """
@@ -295,11 +305,17 @@ def _pieces(plan: RewritePlan, kind: str, told: Sequence[str]) -> list[Statement
     ------
     SchemaMismatch, BadInput
         The rows of one are not such as the table may have.
+    StoreError, NotAuthorized
+        One does not reach the store, and has to.
     """
     answers = [json_decoder(RowFilesAnswer).decode(each) for each in told]
     for each in answers:
         if each.problem:
-            raise error_from(each.problem)
+            error = error_from(each.problem)
+            if isinstance(error, StoreError | NotAuthorized):
+                advice = f"leave the catalog's setting through out, and the rows go through replica {plan.upload.replica.name}"
+                raise type(error)(f"{kind} has changed nothing: {error}; {advice}")
+            raise error
     missed = [each.missed for each in answers if each.missed]
     if missed:
         why = "%s: the rows of %d of %d tasks of %s on table %s go through replica %s"

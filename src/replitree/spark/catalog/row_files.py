@@ -82,7 +82,7 @@ class RowFilesAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     pieces
         What is in the store.
     problem
-        Why they can't become parts.
+        Why they can't become parts; or why the store was not reached, when it has to be.
     missed
         Why the store was not reached: they are where they were.
     """
@@ -98,7 +98,7 @@ def put_row_files(request: RowFilesRequest) -> RowFilesAnswer:
     Raises
     ------
     NotAuthorized, StoreError
-        The store took something, and no more; or it is not reached, and has to be.
+        The store took something, and no more.
     ReplicaUnavailable, ReplitreeError
         The replica of the upload gives no names.
     """
@@ -107,9 +107,8 @@ def put_row_files(request: RowFilesRequest) -> RowFilesAnswer:
     try:
         objects = reach(definition, job.store)
     except (NotAuthorized, StoreError) as error:
-        if job.through == "store":
-            raise
-        return RowFilesAnswer(missed=str(error))
+        # Not raised: an error of a task ends in a stack of Java's, and tells no user what to do.
+        return RowFilesAnswer(problem=body_of(error)) if job.through == "store" else RowFilesAnswer(missed=str(error))
     files, new, made = dict[str, list[Path]](), list[Path](), dict[str, MadePart]()
     for part, path in request.files:
         (files.setdefault(part, []) if part else new).append(Path(path))
