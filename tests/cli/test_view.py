@@ -36,6 +36,7 @@ def test_a_view_is_created_listed_filled_and_dropped(run: Run, connection: Conne
     (listed,) = run("view", "list", "t", *URL, "--json").json["views"]
     assert (listed["name"], listed["select"], listed["is_filled"]) == ("v", {"s": "s", "n": "count(*)"}, True)
     assert "s=s, n=count(*)" in run("view", "list", "t", *URL).out
+    assert "yes" not in run("view", "list", "t", *URL).out
     assert "it was filled before" in run("view", "backfill", "t", "v", *URL).out
     assert table.insert(rows(10)).outcome == "inserted"
     assert counts.to_arrow(level="linearizable").num_rows == 20
@@ -59,7 +60,21 @@ def test_an_open_backfill_is_told_until_it_is_done(run: Run, connection: Connect
         "views", {"name": "w", "target": "counts", "select": {"s": "s"}, "backfill": True}, None, 10.0
     )
     assert connection.status().tables[1].open_backfills == ("w",)
+    assert "yes" in run("view", "list", "t", *URL).out
     assert "the backfill of materialised view w is open" in run("status", *URL).out
     assert "backfill-open" in {finding["code"] for finding in run("doctor", *URL, "--json").json["findings"]}
     assert "10 rows were inserted" in run("view", "backfill", "t", "w", *URL).out
     assert connection.status().tables[1].open_backfills == ()
+
+
+def test_a_command_on_a_view_is_repeated_with_its_id_and_refused_without(run: Run, connection: Connection) -> None:
+    made = ("view", "create", "t", "v", "counts", "--select", "s", "--no-backfill", *URL)
+    dropped = ("view", "drop", "t", "v", "--yes", *URL)
+    assert [run(*made, "--id", "c1").status for _ in range(2)] == [0, 0]
+    again = run(*made, "--json")
+    assert (again.status, again.error["error"]) == (2, "BadInput"), again.err
+    assert [run(*dropped, "--id", "d1").status for _ in range(2)] == [0, 0]
+    gone = run(*dropped, "--id", "d2")
+    assert (gone.status, "has no materialised view 'v'" in gone.err) == (2, True)
+    nowhere = run("view", "create", "t", "v", "nope", "--select", "s", *URL)
+    assert (nowhere.status, "table 'nope' does not exist" in nowhere.err) == (1, True)

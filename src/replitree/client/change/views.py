@@ -128,6 +128,8 @@ class TableViews(ChangingTable):
         ------
         BadInput
             The view can't be read, or these tables can't have it; says what to use instead.
+        TableNotFound
+            There is no such target.
         Unavailable
             No replica has both tables and takes it; there is no view.
         OutcomeUnknown
@@ -136,7 +138,7 @@ class TableViews(ChangingTable):
         chosen = dict(select) if isinstance(select, Mapping) else {column: column for column in select}
         groups = [each.strip() for each in group_by.split(",")] if isinstance(group_by, str) else list(group_by)
         # A name that no table has is an error of the caller, and not of the replicas that lack it.
-        self._catalog.place(target)
+        self._catalog.definition(target)
         body = {
             "name": name,
             "target": target,
@@ -192,7 +194,9 @@ class TableViews(ChangingTable):
             The rows may be in the target; try again.
         """
         self._known_view(name)
-        return self._commander.ask("POST", f"views/{quote(name)}/backfill", Backfilled, {}, timeout_s=timeout_s)[1]
+        return self._commander.ask(
+            "POST", f"views/{quote(name, safe='')}/backfill", Backfilled, {}, timeout_s=timeout_s
+        )[1]
 
     def drop_view(self, name: str, *, command_id: str | None = None, timeout_s: float = COMMAND_S) -> CommandResult:
         """Drop a materialised view: inserts go on without it, and what it has written stays in the target.
@@ -217,7 +221,7 @@ class TableViews(ChangingTable):
         """
         if command_id is None:
             self._known_view(name)
-        return self._command(f"views/{quote(name)}/drop", {}, command_id, timeout_s)
+        return self._command(f"views/{quote(name, safe='')}/drop", {}, command_id, timeout_s)
 
     def _known_view(self, name: str) -> None:
         known = [each.name for each in self.views()]

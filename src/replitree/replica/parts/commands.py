@@ -21,7 +21,6 @@ from msgspec import structs
 from replitree.errors import (
     BadInput,
     NotAuthorized,
-    OutcomeUnknown,
     ReadOnly,
     ReplitreeError,
     SchemaMismatch,
@@ -43,16 +42,15 @@ from replitree.protocol.core.entries import (
 from replitree.protocol.core.parts import Part, merged_part, parse_part
 from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.program.commands import accept_command, kill
-from replitree.protocol.program.stages import Accepted, KillTurn, LookAtParts, MemoryEffect, ReportTrouble, Then
+from replitree.protocol.program.stages import KillTurn, Then
 from replitree.protocol.propose.propose import COLUMNS_CHANGED, STORAGE_CHANGED, VIEWS_CHANGED, Forgotten, find_command
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.protocol.state.pull import Place
-from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.payloads import Detached
 from replitree.replica.kit.usable_store import check_usable
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges, OptimizeWish
-from replitree.replica.perform.append_doubt import AppendDoubt
+from replitree.replica.perform.appending import append_command, forgotten
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
@@ -423,42 +421,14 @@ class Commands:
         columns, storage, views
             As of `propose`.
         """
-        context, epoch = self._context, self._availability.epoch()
-        accepted = Accepted(context.identity.encode(), epoch, context.progress.pointer, fx.StagingId(""))
-
-        def remember(effect: MemoryEffect) -> object:
-            match effect:
-                case LookAtParts():
-                    assert look is not None, "only mutations have conditions"
-                    return look()
-                case ReportTrouble():
-                    self._availability.trouble(Evidence.UNKNOWN, "the answer to a command's commit was lost")
-            return accepted
-
-        # The caller answers the client with what the stage returns.
-        doubt = AppendDoubt(lambda effect: None if isinstance(effect, fx.Answer) else context.performer.perform(effect))
-        asked = (context.replica, fx.RequestId(0), entry, look is not None, columns, storage, views)
-        try:
-            driver = Driver(context.performer, remember, doubt.perform)
-            answer: fx.ClientAnswer = driver.finish(Then(accept_command, asked))
-        except (ReplitreeError, OSError) as error:
-            if not doubt.may_be_in_log:
-                raise
-            self._availability.trouble(Evidence.UNKNOWN, "a command has ended without an answer")
-            raise OutcomeUnknown(
-                f"the command may be in the log ({error}); repeat it with the same id", entry.id
-            ) from error
-        context.pull_signal.hurry()
-        match answer:
+        asked = (entry, look is not None, columns, storage, views)
+        match append_command(self._context, self._availability, accept_command, entry.id, asked, look):
             case fx.Inserted(index):
                 return index
-            case fx.Duplicate():
-                raise _forgotten(entry.id)
+            case fx.NotInserted(reason) if reason in (STORAGE_CHANGED, COLUMNS_CHANGED, VIEWS_CHANGED):
+                raise SchemaMismatch(reason)
             case fx.NotInserted(reason):
-                if reason in (STORAGE_CHANGED, COLUMNS_CHANGED, VIEWS_CHANGED):
-                    raise SchemaMismatch(reason)
                 raise ReadOnly(f"nothing was changed: {reason}")
-        raise OutcomeUnknown("the command may be in the log; repeat it with the same id", entry.id)
 
     def _find(self, command: fx.EntryId) -> fx.LogIndex | None:
         """Look whether a command with this id is in the log."""
@@ -469,15 +439,8 @@ class Commands:
         self._context.performer.perform(fx.Sync(layout.blocks(table)))
         found = self._context.performer.look_up(find_command(table, command))
         if isinstance(found, Forgotten):
-            raise _forgotten(command)
+            raise forgotten(command)
         return None if found is None else found.index
-
-
-def _forgotten(command: fx.EntryId) -> BadInput:
-    return BadInput(
-        f"a command with the id {command} was done before, so long ago that its log entry is gone; nothing was done again. "
-        "Use another id for another command"
-    )
 
 
 # --- what became of it ------------------------------------------------------------------------------------------------------

@@ -50,6 +50,7 @@ from replitree.replica.kit.payloads import StagedRewrite
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.merges import Merges
 from replitree.replica.perform.append_doubt import AppendDoubt
+from replitree.replica.perform.appending import forgotten
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
@@ -323,7 +324,7 @@ class Rewrites:
         if found is None:
             return None
         if isinstance(found, Forgotten):
-            raise _forgotten(wish.id)
+            raise forgotten(wish.id)
         judge = Then(judge_rewrite, (context.replica, next(self._numbers), found.index, None))
         return _index_of(self._drive(wish.id, judge, {}, fx.StagingId(""), wait_s), wish.id)
 
@@ -415,7 +416,7 @@ def _index_of(answer: fx.ClientAnswer, command: str) -> fx.LogIndex:
         case fx.Inserted(index):
             return index
         case fx.Duplicate():
-            raise _forgotten(command)
+            raise forgotten(command)
         case fx.NotInserted(reason, fx.Why.CHANGED):
             raise ConcurrentChange(reason)
         case fx.NotInserted(reason, fx.Why.REQUEST):
@@ -425,7 +426,3 @@ def _index_of(answer: fx.ClientAnswer, command: str) -> fx.LogIndex:
         case fx.NotInserted(reason):
             raise ReadOnly(f"nothing was changed: {reason}")
     raise OutcomeUnknown("the rewrite may be in the table; ask again with the same id", command)
-
-
-def _forgotten(command: str) -> BadInput:
-    return BadInput(f"a command with the id {command} was done so long ago that its log entry is gone; use another id")

@@ -27,17 +27,16 @@ from replitree.errors import (
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
-from replitree.protocol.core.views import Views, ViewValue, views_at
+from replitree.protocol.core.views import VIEWS_MAX, Views, ViewValue, views_at
 from replitree.protocol.insert.views import Backfill, backfill_token, backfill_version, read_views
 from replitree.protocol.program.commands import accept_drop, accept_view, mark_filled
-from replitree.protocol.program.stages import AcceptCommand, Accepted, End, MemoryEffect, ReportTrouble, Stage, Then
+from replitree.protocol.program.stages import Accepted, End, Stage, Then
 from replitree.protocol.propose.propose import COLUMNS_CHANGED, Proposed, find_command
 from replitree.protocol.propose.views import NewView, no_view, standing
 from replitree.protocol.upkeep.tags import read_tags
 from replitree.replica.insert.inserts import result_of
-from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.old_parts import LEASE_S_MAX
-from replitree.replica.perform.append_doubt import AppendDoubt
+from replitree.replica.perform.appending import append_command
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
@@ -206,13 +205,24 @@ class ReplicaViews:
                 return wanted, self._append(accept_view, wanted, new)
             except _ColumnsChanged:
                 continue
+            except ReadOnly as refused:
+                if self._is_impossible(wish.name, new.target):
+                    raise BadInput(str(refused)) from refused
+                raise
         raise Unavailable("others change the columns all the time; nothing was changed, try again")
 
     def drop(self, name: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
         """Drop a view; the rows that it has written stay.  Raises as `create`."""
         wanted, context = _id(command_id), self._context
-        view = context.performer.look_up(read_views(context.replica.table)).named(name)
-        index = self._append(accept_drop, wanted, wanted, name)
+        table, look_up = context.replica.table, context.performer.look_up
+        view = look_up(read_views(table)).named(name)
+        try:
+            index = self._append(accept_drop, wanted, wanted, name)
+        except ReadOnly as refused:
+            # `drop_view` has looked for an earlier drop with this id, too.
+            if look_up(read_views(table)).named(name) is None:
+                raise BadInput(str(refused)) from refused
+            raise
         if view is not None:
             # A backfill that was cut off has left it.
             self._tagging.delete(_tag(view))
@@ -275,6 +285,19 @@ class ReplicaViews:
         self._tagging.delete(_tag(view))
         return told
 
+    def _is_impossible(self, name: str, target: TablePlace) -> bool:
+        """Whether every replica refuses a new view, until another view is dropped; `create_view` has said why."""
+        source, look_up = self._context.replica.table, self._context.performer.look_up
+        ours, theirs = look_up(read_views(source)), look_up(read_views(target))
+        return bool(
+            source.path == target.path
+            or not (source.incarnation and target.incarnation)
+            or ours.named(name) is not None
+            or len(ours.value.views) >= VIEWS_MAX
+            or theirs.value.views
+            or look_up(standing(source, ours))
+        )
+
     def _mark_filled(self, view: ViewValue, backfill: Backfill) -> None:
         context, epoch = self._context, self._availability.epoch()
         accepted = Accepted(context.identity.encode(), epoch, context.progress.pointer, fx.StagingId(""))
@@ -326,38 +349,13 @@ class ReplicaViews:
 
     def _append(self, stage: Callable[..., Stage], command: fx.EntryId, *asked: object) -> fx.LogIndex:
         """Append the entry of a view's begin or end, and return its index."""
-        context, epoch = self._context, self._availability.epoch()
-        accepted = Accepted(context.identity.encode(), epoch, context.progress.pointer, fx.StagingId(""))
-
-        def remember(effect: MemoryEffect) -> object:
-            if isinstance(effect, ReportTrouble):
-                self._availability.trouble(Evidence.UNKNOWN, "the answer to a command's commit was lost")
-            return accepted if isinstance(effect, AcceptCommand) else None
-
-        doubt = AppendDoubt(lambda effect: None if isinstance(effect, fx.Answer) else context.performer.perform(effect))
-        try:
-            driver = Driver(context.performer, remember, doubt.perform)
-            answer: fx.ClientAnswer = driver.finish(Then(stage, (context.replica, fx.RequestId(0), *asked)))
-        except (ReplitreeError, OSError) as error:
-            if not doubt.may_be_in_log:
-                raise
-            self._availability.trouble(Evidence.UNKNOWN, "a command has ended without an answer")
-            raise OutcomeUnknown(
-                f"the command may be in the log ({error}); repeat it with the same id", command
-            ) from error
-        context.pull_signal.hurry()
-        match answer:
+        match append_command(self._context, self._availability, stage, command, asked):
             case fx.Inserted(index):
                 return index
-            case fx.Duplicate():
-                raise BadInput(
-                    f"a command with the id {command} was done before, so long ago that its log entry is gone"
-                )
+            case fx.NotInserted(reason) if reason == COLUMNS_CHANGED:
+                raise _ColumnsChanged(reason)
             case fx.NotInserted(reason):
-                if reason == COLUMNS_CHANGED:
-                    raise _ColumnsChanged(reason)
                 raise ReadOnly(f"nothing was changed: {reason}")
-        raise OutcomeUnknown("the command may be in the log; repeat it with the same id", command)
 
 
 class _ColumnsChanged(Unavailable):
