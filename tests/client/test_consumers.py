@@ -107,12 +107,21 @@ def test_a_name_is_taken_once_and_free_again_after_the_drop(table: Table) -> Non
         table.create_consumer("etl")
     with pytest.raises(InvalidName, match="can't be a consumer's name"):
         table.create_consumer("7")
-    with pytest.raises(BadInput, match="hold is"):
-        table.create_consumer("none", hold="")
+    for hold in ("", "soon"):
+        with pytest.raises(BadInput, match="hold is"):
+            table.create_consumer("none", hold=hold)
     table.drop_consumer("etl")
     with pytest.raises(BadInput, match="no consumer 'etl'; it has none"):
         table.drop_consumer("etl")
     assert table.create_consumer("etl").name == "etl"
+
+
+def test_a_consumer_begins_within_the_log(table: Table) -> None:
+    end = (table.insert({"k": [1]}).index or 0) + 1
+    for start in (-1, end + 1):
+        with pytest.raises(BadInput, match=f"can't begin at {start}: the log goes from 0 to {end}"):
+            table.create_consumer("etl", start)
+    assert table.create_consumer("etl", end).index == end
 
 
 def test_a_table_without_a_feed_has_no_consumers(table: Table) -> None:

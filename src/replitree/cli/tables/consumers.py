@@ -15,7 +15,11 @@ Consumer = Annotated[
 Index = Annotated[int, typer.Argument(metavar="INDEX", min=0, help="Index of the first entry that it has not read.")]
 From = Annotated[
     str,
-    typer.Option("--from", metavar="START", help="latest, earliest, snapshot, an index of the log, a time, or a tag."),
+    typer.Option(
+        "--from",
+        metavar="START",
+        help="What it reads first: latest, earliest, snapshot, an index of the log, a time, or a tag.",
+    ),
 ]
 Hold = Annotated[
     str, typer.Option("--hold", metavar="TIME", help='How long it holds when it does not move, as in "36h".')
@@ -28,7 +32,7 @@ Bytes = Annotated[
 ]
 
 app = typer.Typer(
-    help="List, make, move and drop the consumers of a table's change feed.",
+    help="List, create, move and drop the consumers of a table's change feed.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -37,7 +41,7 @@ app = typer.Typer(
 @app.command("list")
 @on_cluster
 def list_consumers(table: Name, at: Cluster) -> None:
-    """List the consumers of a table's change feed, and up to where each has read."""
+    """List the consumers of a table, and where each stands."""
     import msgspec
 
     check_name(table)
@@ -67,7 +71,7 @@ def create_consumer(
     hold: Hold = "7 days",
     bytes_max: Bytes = None,
 ) -> None:
-    """Make a consumer: replicas keep what it has not read of the change feed."""
+    """Create a consumer: replicas keep what it has not read."""
     import msgspec
 
     from replitree.protocol.upkeep.consumers import HOLD_BYTES_MAX

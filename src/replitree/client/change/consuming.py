@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -99,7 +100,7 @@ class TableConsumers(ChangingTable):
         OutcomeUnknown
             There may be one: repeat it with the same id.
         """
-        hold_s, known_as = keep_seconds(parse_keep(hold)), check_id(command_id)
+        hold_s, known_as = keep_seconds(parse_keep(hold, "hold")), check_id(command_id)
         if check_consumer_name(name) and (hold_s is None or bytes_max < 1):
             raise BadInput(f"hold is a time, as in '7 days', and bytes_max is above 0, not {hold!r} and {bytes_max}")
         body = {"name": name, "id": known_as, "index": self._where(start, timeout_s), "snapshot": start == "snapshot"}
@@ -202,11 +203,14 @@ class TableConsumers(ChangingTable):
         """Return the index at which a consumer begins."""
         if start == "earliest":
             return self.watch_feed().earliest(timeout_s).feed_from
-        if start in {"latest", "snapshot"}:
-            # The commit goes through the leader, so that the session sees all that was committed before.
-            self._catalog.now_ms()
-            return self._catalog.log_tail(self.name)
-        return self.index_of(start)
+        if isinstance(start, str | datetime) and start not in {"latest", "snapshot"}:
+            return self.index_of(start)
+        # The commit goes through the leader, so that the session sees all that was committed before.
+        self._catalog.now_ms()
+        end = self._catalog.log_tail(self.name)
+        if isinstance(start, int) and not 0 <= start <= end:
+            raise BadInput(f"a consumer of {self.name} can't begin at {start}: the log goes from 0 to {end}")
+        return start if isinstance(start, int) else end
 
 
 __all__ = ["HOLD", "TableConsumers"]

@@ -18,8 +18,15 @@ _KEEP = re.compile(
 )
 
 
-def parse_keep(text: str) -> str:
+def parse_keep(text: str, name: str = "keep") -> str:
     """Read for how long parts are kept; return it as a table's definition has it.
+
+    Parameters
+    ----------
+    text
+        A number with a unit, or empty.
+    name
+        What the error calls it.
 
     Raises
     ------
@@ -35,7 +42,7 @@ def parse_keep(text: str) -> str:
         return ""
     found = _KEEP.fullmatch(text.strip())
     if found is None:
-        raise BadInput(f"keep is a number with a unit, as in '7 days', '36h' or '90 min', not {text!r}")
+        raise BadInput(f"{name} is a number with a unit, as in '7 days', '36h' or '90 min', not {text!r}")
     unit = next(letter for letter, word in zip(_SECONDS, found.groups()[1:], strict=True) if word)
     return f"{int(found.group(1))}{unit}"
 
