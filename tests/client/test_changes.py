@@ -152,6 +152,19 @@ def test_error_after_a_doubt_is_an_unknown_outcome(table: Table, r1: FakeReplica
     assert {body["id"] for body in bodies(r1)} == {"mine"}
 
 
+@pytest.mark.parametrize("what", ["tags", "consumers"])
+def test_a_name_that_may_have_been_given_is_an_unknown_outcome_with_its_id(
+    table: Table, r1: FakeReplica, what: str
+) -> None:
+    r1.script.append(DROP_SERVED)
+    r1.answers[f"POST {what}"] = READ_ONLY
+    give = table.tag if what == "tags" else table.create_consumer
+    with pytest.raises(OutcomeUnknown, match=r"the same token \(mine\): it will not be carried out twice") as caught:
+        give("a", 0, command_id="mine", timeout_s=-9.5)
+    assert caught.value.token == "mine"
+    assert {body["id"] for body in bodies(r1)} == {"mine"}
+
+
 def test_certain_errors_are_raised_as_they_are(table: Table, r1: FakeReplica) -> None:
     r1.answers["POST mutations"] = Failure(400, "SchemaMismatch", "no column 'x'")
     with pytest.raises(SchemaMismatch, match="no column 'x'"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from replitree.client.connection import Connection
 from replitree.client.table import Table
 from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
-from replitree.errors import BadInput, InvalidName
+from replitree.errors import BadInput, InvalidName, TableNotFound
 from replitree.protocol.core.effects import LogIndex
 from replitree.replica.table import consuming, maintenance
 from replitree.replica.table.feeds import Feeds
@@ -122,6 +123,22 @@ def test_a_consumer_begins_within_the_log(table: Table) -> None:
         with pytest.raises(BadInput, match=f"can't begin at {start}: the log goes from 0 to {end}"):
             table.create_consumer("etl", start)
     assert table.create_consumer("etl", end).index == end
+
+
+def test_a_dropped_table_is_not_found_where_its_names_are_asked_for(cluster: InProcessCluster, table: Table) -> None:
+    table.create_consumer("etl")
+    with Connection(
+        Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(cluster.admin.shared)
+    ) as other:
+        other.drop_table("t")
+    asked: tuple[Callable[[], object], ...] = (
+        *(table.consumers, table.views, table.tags, table.streams),
+        *(partial(drop, "a") for drop in (table.drop_consumer, table.drop_view, table.delete_tag, table.drop_stream)),
+        *(lambda: table.changes(consumer="etl"), lambda: table.backfill_view("a")),
+    )
+    for ask in asked:
+        with pytest.raises(TableNotFound, match="'t' does not exist"):
+            ask()
 
 
 def test_a_table_without_a_feed_has_no_consumers(table: Table) -> None:

@@ -77,7 +77,7 @@ def test_outcome_unknown_of_a_replica_is_settled_by_the_same_token(table: Table,
 
 def test_doubt_that_lasts_is_outcome_unknown_with_the_token(table: Table, r1: FakeReplica) -> None:
     r1.script.extend([DROP_SERVED, *[READ_ONLY] * 1000])
-    with pytest.raises(OutcomeUnknown, match="may have happened") as caught:
+    with pytest.raises(OutcomeUnknown, match="may have been carried out") as caught:
         table.insert(ROWS, token="a", timeout_s=0.3)
     assert caught.value.token == "a"
 

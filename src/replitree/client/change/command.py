@@ -158,8 +158,9 @@ class Commander:
             try:
                 return same.ask(send, timeout_s=left, attempt_s=left, token=known_as)
             except ReplitreeError as error:
+                reason = doubt.error if isinstance(error, OutcomeUnknown) else error
                 raise OutcomeUnknown(
-                    f"the command may be in the log: {doubt.replica.name} can't say so ({error}). Repeat it with"
+                    f"the command may be in the log: {doubt.replica.name} can't say so ({reason}). Repeat it with"
                     f" the id {known_as}: it will not be done twice.",
                     known_as,
                 ) from error
@@ -218,7 +219,14 @@ class Commander:
             ) from doubt
 
     def ask(
-        self, method: str, verb: str, kind: type[_T], body: dict[str, Any] | None = None, *, timeout_s: float
+        self,
+        method: str,
+        verb: str,
+        kind: type[_T],
+        body: dict[str, Any] | None = None,
+        *,
+        timeout_s: float,
+        known_as: str | None = None,
     ) -> tuple[str, _T]:
         """Ask any replica for something that does no harm when it is asked for again.
 
@@ -230,18 +238,26 @@ class Commander:
             Type of the answer.
         timeout_s
             How long a replica may take, in seconds.
+        known_as
+            The id in the request; None: whoever asks again needs none.
 
         Returns
         -------
         tuple
             The replica that answered, and its answer.
+
+        Raises
+        ------
+        OutcomeUnknown
+            A request with an id may have been carried out; the error's token is the id.
         """
 
         def send(replica: ReplicaInfo, seconds: float) -> tuple[str, _T]:
             path = self._path(verb, wait_s=f"{_wait_s(seconds):.1f}")
             return replica.name, self._request(replica, method, path, body, seconds, kind)
 
-        return self._router.ask(send, timeout_s=timeout_s + ANSWER_S, attempt_s=timeout_s + ANSWER_S)
+        total_s = timeout_s + ANSWER_S
+        return self._router.ask(send, timeout_s=total_s, token=known_as, attempt_s=total_s)
 
     def ask_at(self, replica: ReplicaInfo, method: str, verb: str, kind: type[_T], *, timeout_s: float) -> _T:
         """Ask this replica, once; parameters as `ask`.

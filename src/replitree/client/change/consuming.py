@@ -57,7 +57,8 @@ class TableConsumers(ChangingTable):
 
     def consumers(self) -> tuple[Consumer, ...]:
         """Return the consumers of the change feed, by name; those whose hold has ended, too."""
-        return self._catalog.run(all_consumers(self._catalog.place(self.name)))
+        found = self._catalog.run(all_consumers(self._catalog.place(self.name)))
+        return self._catalog.of_table(self.name, found)
 
     def create_consumer(
         self,
@@ -107,7 +108,7 @@ class TableConsumers(ChangingTable):
         body |= {"hold_s": float(hold_s or 0), "bytes_max": bytes_max, "min_index": self._written.highest + 1}
         # With one id it may be asked for again: a replica that finds the consumer answers with it.
         try:
-            self._commander.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s)
+            self._commander.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s, known_as=known_as)
         except SnapshotExpired:
             # Another replica may keep more.
             if not any(self._made_at(each.name, body, timeout_s) for each in self._commander.replicas() if each.active):
@@ -118,7 +119,7 @@ class TableConsumers(ChangingTable):
         """Ask one replica to make a consumer; False: it does not have the feed from there on, or does not answer."""
         at = Commander(self.name, self._catalog, self._http, Router(self._catalog, self.name, replica))
         try:
-            at.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s)
+            at.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s, known_as=body["id"])
         except (SnapshotExpired, Unavailable):
             return False
         return True
@@ -162,7 +163,7 @@ class TableConsumers(ChangingTable):
         BadInput
             There is no such consumer.
         Unavailable
-            No replica drops it.
+            No replica says that it has dropped it; try again.
         """
         names = [each.name for each in self.consumers()]
         if check_consumer_name(name) not in names:
@@ -173,6 +174,7 @@ class TableConsumers(ChangingTable):
         """Return a consumer.  Raises BadInput when there is none."""
         found = self._catalog.run(one_consumer(self._catalog.place(self.name), check_consumer_name(name)))
         if found is None:
+            self._catalog.of_table(self.name, ())
             raise BadInput(f"table {self.name} has no consumer {name!r}: make it first (table.create_consumer)")
         return found
 

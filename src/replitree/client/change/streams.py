@@ -66,7 +66,7 @@ class TableStreams(ChangingTable):
 
     def streams(self) -> tuple[Stream, ...]:
         """Return the streams that write into the table, by their ids: the last batch of each, and when it came."""
-        return self._catalog.run(read_known(self._catalog.place(self.name)))
+        return self._catalog.of_table(self.name, self._catalog.run(read_known(self._catalog.place(self.name))))
 
     def drop_stream(self, stream: str, *, timeout_s: float = COMMAND_S) -> None:
         """Let the table forget a stream: a batch that is sent again is inserted again.

@@ -66,7 +66,7 @@ class TableTags(ChangingTable):
         if index is not None:
             body["as_of"] = index
         # With one id it may be asked for again: a replica that finds the tag answers with it.
-        self._commander.ask("POST", "tags", _Made, body, timeout_s=timeout_s)
+        self._commander.ask("POST", "tags", _Made, body, timeout_s=timeout_s, known_as=known_as)
         found = self._catalog.run(read_named(self._catalog.place(self.name), name))
         if found is None:
             raise BadInput(f"tag {name!r} was made, and deleted by another client a moment later")
@@ -76,7 +76,8 @@ class TableTags(ChangingTable):
         """Return the tags, by version: the oldest version first."""
         place = self._catalog.place(self.name)
         found = (self._catalog.run(read_named(place, name)) for name in self._catalog.run(tag_names(place)))
-        return tuple(sorted((tag for tag in found if tag is not None), key=lambda tag: (tag.index, tag.name)))
+        tags = tuple(sorted((tag for tag in found if tag is not None), key=lambda tag: (tag.index, tag.name)))
+        return self._catalog.of_table(self.name, tags)
 
     def delete_tag(self, name: str, *, timeout_s: float = COMMAND_S) -> None:
         """Delete a tag; parts that only it has kept are deleted from disk within a minute.
@@ -93,10 +94,10 @@ class TableTags(ChangingTable):
         BadInput
             There is no such tag.
         Unavailable
-            No replica deletes it.
+            No replica says that it has deleted it; try again.
         """
         place = self._catalog.place(self.name)
-        names = self._catalog.run(tag_names(place))
+        names = self._catalog.of_table(self.name, self._catalog.run(tag_names(place)))
         if check_tag_name(name) not in names:
             raise BadInput(f"table {self.name} has no tag {name!r}; it has {', '.join(names) or 'none'}")
         self._commander.ask("DELETE", f"tags/{quote(name)}", _Deleted, timeout_s=timeout_s)

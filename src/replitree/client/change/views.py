@@ -158,7 +158,7 @@ class TableViews(ChangingTable):
 
         found = self._catalog.run(read_known(self._catalog.place(self.name)))
         commands = ((each, decode_view(each.command)) for each in found.value.views)
-        return tuple(
+        views = tuple(
             MaterialisedView(
                 name=each.name,
                 source=self.name,
@@ -171,6 +171,7 @@ class TableViews(ChangingTable):
             )
             for each, command in commands
         )
+        return self._catalog.of_table(self.name, views)
 
     def backfill_view(self, name: str, *, timeout_s: float = BACKFILL_S) -> Backfilled:
         """Insert the rows from before a view into its target, unless that was done: however often, they come once.

@@ -229,6 +229,18 @@ class Catalog:
             )
         return decode_definition(metadata.value, columns.value)
 
+    def of_table(self, name: str, found: tuple[T, ...]) -> tuple[T, ...]:
+        """Return what was found below a table; nothing was: only if there is such a table.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such table, or it is being dropped.
+        """
+        if not found:
+            self.definition(name)
+        return found
+
     def replicas(self, name: str) -> tuple[ReplicaInfo, ...]:
         """Return the replicas that have joined a table, by name."""
         place = self.place(name)

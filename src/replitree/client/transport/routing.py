@@ -236,10 +236,10 @@ class _RequestHistory:
     def end(self, timeout_s: float) -> ReplitreeError:
         """Return the error to raise when the time is over."""
         if self._doubt:
-            hint = f"the same token ({self._token})" if self._token else "the same rows"
+            hint = f"with the same token ({self._token})" if self._token else "unchanged"
             return OutcomeUnknown(
-                f"the insert may have happened: no replica could say so in {timeout_s:.0f} s ({self._last}). Repeat"
-                f" it with {hint}: it will not be inserted twice.",
+                f"the request may have been carried out: no replica could say so in {timeout_s:.0f} s ({self._last})."
+                f" Repeat it {hint}: it will not be carried out twice.",
                 self._token or "",
             )
         if isinstance(self._last, AnswerLost):
