@@ -146,32 +146,24 @@ class Driver:
         self._in.look_after()
         self._out.look_after()
         if self._in.wanted and time.monotonic() >= self._read_at:
+            name, level = self._order.table, self._random.choice(LEVELS)
+            ways: tuple[Callable[[], object], ...] = (
+                lambda: self._session.load(name, level=level, timeout=READ_S, **self._named),
+                lambda: self._session.table(f"replitree.default.{name}", level=level, timeout=READ_S),
+                lambda: self._session.sql(f"SELECT * FROM replitree.default.{name} WITH (level = '{level}')"),  # noqa: S608
+            )
             with forgiven("read"):
-                self._read()
+                self._random.choice(ways)()
             self._read_at = time.monotonic() + self._random.uniform(0.0, READ_EVERY_S)
-
-    def _bring_one_more(self) -> None:
-        """Let the stream in end a batch: that in which the last driver was killed is repeated, however late it was killed."""
-        commits = self._folder / CHECKPOINT_IN / "commits"
-        before, end = last_batch(commits), time.monotonic() + ONE_MORE_S_MAX
-        while last_batch(commits) <= before and time.monotonic() < end:
-            self._in.look_after()
-            time.sleep(LOOK_S)
-
-    def _read(self) -> None:
-        """Read the whole table in one of Spark's ways."""
-        name, level = self._order.table, self._random.choice(LEVELS)
-        ways: tuple[Callable[[], object], ...] = (
-            lambda: self._session.load(name, level=level, timeout=READ_S, **self._named),
-            lambda: self._session.table(f"replitree.default.{name}", level=level, timeout=READ_S),
-            lambda: self._session.sql(f"SELECT * FROM replitree.default.{name} WITH (level = '{level}')"),  # noqa: S608
-        )
-        self._random.choice(ways)()
 
     def drain(self, name: str) -> None:
         """End the stream in, bring the stream out to the end of the log, and make a file that says so.  Tries until it has."""
-        if self._in.wanted:
-            self._bring_one_more()
+        # The stream in ends one batch more: that in which the last driver was killed is repeated, however late it was killed.
+        commits = self._folder / CHECKPOINT_IN / "commits"
+        before, end = last_batch(commits), time.monotonic() + ONE_MORE_S_MAX
+        while self._in.wanted and last_batch(commits) <= before and time.monotonic() < end:
+            self._in.look_after()
+            time.sleep(LOOK_S)
         self._in.stop()
         self._out.stop()
         while not (self._folder / name).exists():

@@ -182,21 +182,19 @@ class TableConsumers(ChangingTable):
         """Return where a read of the feed begins; errors as `Table.changes`."""
         if (start is None) == (consumer is None):
             raise BadInput("the changes begin at an index of the log or at a consumer: give one of them")
-        return self._consumed(consumer) if consumer is not None else start or 0
-
-    def _consumed(self, name: str) -> int:
-        """Return the first entry that a consumer has not read; errors as `Table.changes`."""
-        found = self._consumer(name)
+        if consumer is None:
+            return start or 0
+        found = self._consumer(consumer)
         if found.expired:
             raise ConsumerExpired(
-                f"the hold of consumer {name} of table {self.name} ended at {found.time:%Y-%m-%d %H:%M:%S} UTC, where it stood"
-                f" at {found.index}, because {found.expired}. What it has not read may be gone: drop it, read a snapshot, and"
-                " make it anew from there",
+                f"the hold of consumer {consumer} of table {self.name} ended at {found.time:%Y-%m-%d %H:%M:%S} UTC, when it"
+                f" stood at {found.index}, because {found.expired}. What it has not read may be gone: drop it, and create it"
+                " again with 'snapshot'",
                 found.index,
             )
         if found.snapshot is not None:
             raise BadInput(
-                f"consumer {name} begins with a snapshot that it has not read: read the table as_of={found.snapshot}, and"
+                f"consumer {consumer} begins with a snapshot that it has not read: read the table as_of={found.snapshot}, and"
                 f" move it to {found.snapshot}"
             )
         return found.index

@@ -110,9 +110,20 @@ async def feed(table: TableReplica, query: Mapping[str, str]) -> bytes:
     if end is not None and end < start:
         raise BadInput(f"the feed is asked for from {start} up to {end}, which is before that")
     until = time.monotonic() + seconds(query, "wait_s", WAIT_S_DEFAULT)
-    _check_origin(table, query.get("of", ""))
-    least = LogIndex(number(query, "at_least", 0)) if end is None else end
-    await _wait_for(table, least, until)
+    of, origin = query.get("of", ""), origin_of(table)
+    if of not in {"", origin, table.definition.table_id}:
+        raise TableReplaced(
+            f"the reader began with table {of}, and this is {origin}: table {table.definition.name} was dropped and created"
+            " again, or restored. Start anew, from a snapshot"
+        )
+    least, progress = LogIndex(number(query, "at_least", 0)) if end is None else end, table.progress
+    # What is executed is also in the journal.
+    left_s = max(0.0, until - time.monotonic())
+    if not await wait_until(table, lambda: (progress.executed_end or LogIndex(0)) >= least, left_s):
+        raise ReplicaBehind(
+            f"replica {table.replica.name} has executed the log up to {progress.executed_end}, and the feed is asked for up"
+            f" to {least}: allow more time, or ask another replica"
+        )
     taken = await asyncio.to_thread(_take, table, start, end, seconds(query, "lease_s", 0.0, LEASE_S_MAX))
     if taken.end < least:
         raise ReplicaBehind(f"replica {table.replica.name} has gone back to {taken.end}; try again")
@@ -154,26 +165,6 @@ async def feed_end(table: TableReplica, query: Mapping[str, str]) -> bytes:
 def origin_of(table: TableReplica) -> str:
     """Return which table this is: its id, and its incarnation."""
     return f"{table.definition.table_id}.{table.replica.table.incarnation}"
-
-
-def _check_origin(table: TableReplica, of: str) -> None:
-    origin = origin_of(table)
-    if of not in {"", origin, table.definition.table_id}:
-        raise TableReplaced(
-            f"the reader began with table {of}, and this is {origin}: table {table.definition.name} was dropped and created"
-            " again, or restored. Start anew, from a snapshot"
-        )
-
-
-async def _wait_for(table: TableReplica, least: LogIndex, until: float) -> None:
-    """Wait until everything below an index is executed here, and in the journal."""
-    progress = table.progress
-    left_s = max(0.0, until - time.monotonic())
-    if not await wait_until(table, lambda: (progress.executed_end or LogIndex(0)) >= least, left_s):
-        raise ReplicaBehind(
-            f"replica {table.replica.name} has executed the log up to {progress.executed_end}, and the feed is asked for up"
-            f" to {least}: allow more time, or ask another replica"
-        )
 
 
 def _earliest(table: TableReplica) -> LogIndex:

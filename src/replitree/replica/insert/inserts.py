@@ -46,7 +46,7 @@ from replitree.replica.insert.insert_fate import Fate, Fates
 from replitree.replica.insert.quorums import PATIENCE_S, Quorums, Wish
 from replitree.replica.insert.reused_token import has_other_rows
 from replitree.replica.kit.evidence import Evidence
-from replitree.replica.kit.payloads import Detached, Overwrite, Payload, Rows, StagedUpload
+from replitree.replica.kit.payloads import Detached, Overwrite, Rows, StagedUpload
 from replitree.replica.perform.append_doubt import Perform
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
@@ -240,7 +240,10 @@ class Inserts:
         block = _block(token, drops, lambda: tuple(manifest.content_hash for manifest in upload.manifests))
         rows = sum(manifest.rows for manifest in upload.manifests)
         batch = token if isinstance(token, SentBatch) else None
-        return self._submit_alone(upload, block, rows, version, deliver, drops, wish, batch)
+        number = fx.RequestId(next(self._numbers))
+        pending = PendingInsert(number, block, upload, rows, 0, True, deliver, version, drops, batch=batch)
+        self._ask_quorum(pending, wish)
+        return self._submit(self._uploads, pending)
 
     def earlier(self, manifests: Sequence[PartManifest], token: Token, overwrite: Overwrite) -> fx.Duplicate | None:
         """Look whether an upload that is gone was inserted; None: it certainly was not, and can't be any more.
@@ -316,22 +319,6 @@ class Inserts:
         return all(
             committer.close(max(0.0, deadline - time.monotonic())) for committer in (self._committer, self._uploads)
         )
-
-    def _submit_alone(
-        self,
-        payload: Payload,
-        block: fx.BlockId,
-        rows: int,
-        version: int,
-        deliver: Deliver,
-        drops: tuple[str, ...],
-        wish: Wish | None = None,
-        batch: SentBatch | None = None,
-    ) -> PendingInsert:
-        number = fx.RequestId(next(self._numbers))
-        pending = PendingInsert(number, block, payload, rows, 0, True, deliver, version, drops, batch=batch)
-        self._ask_quorum(pending, wish)
-        return self._submit(self._uploads, pending)
 
     def _submit(self, committer: GroupCommitter, pending: PendingInsert) -> PendingInsert:
         self._availability.epoch()

@@ -133,7 +133,12 @@ class Feeds:
         # The lowest index that is damaged: up to there the feed can be read.
         gap = self._journal.lost_after(start, entries) or gap
         if gap is not None:
-            raise _gap(gap[0], gap[1].name)
+            at, part = gap[0], gap[1].name
+            raise FeedGap(
+                f"the feed has a gap at {at}: part {part} was lost, and no replica can list its rows. Read up to {at}, and then"
+                f" from {at + 1} on, or from a new snapshot",
+                at,
+            )
         lease = self._old_parts.lease(names, lease_s) if lease_s and names else None
         with ExitStack() as leased:
             if lease is not None:
@@ -205,14 +210,6 @@ class Feeds:
             f" start at {earliest}; table.set_feed keeps it longer",
             earliest,
         )
-
-
-def _gap(index: int, part: str) -> FeedGap:
-    return FeedGap(
-        f"the feed has a gap at {index}: part {part} was lost, and no replica can list its rows. Read up to {index}, and then"
-        f" from {index + 1} on, or from a new snapshot",
-        index,
-    )
 
 
 __all__ = ["FEED_PARTS_MAX", "Feeds", "TakenFeed"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from replitree.errors import CorruptPart
@@ -21,6 +22,10 @@ def status_of(table: TableReplica) -> dict[str, object]:
     manifests = [manifest_if_there(table, part) for part in parts]
     place = table.progress.place
     index_of = {part.name: item.index for item in table.progress.queue() for part in item.change.added}
+    feed_missing: int | None = None
+    # None when the disk refuses to say.
+    with suppress(OSError):
+        feed_missing = len(table.maintenance.feed_parts.missing())
     return {
         "table": table.definition.name,
         "replica": table.replica.name,
@@ -58,17 +63,9 @@ def status_of(table: TableReplica) -> dict[str, object]:
         "moving": table.mover.status(),
         "old_since_s": table.old_parts.oldest_s(),
         **table.old_parts.sizes(),
-        "feed_missing": _missing_of_feed(table),
+        "feed_missing": feed_missing,
         "consumers": table.consuming.seen,
     }
-
-
-def _missing_of_feed(table: TableReplica) -> int | None:
-    """Return how many parts the change feed needs that are not here; None when the disk refuses to say."""
-    try:
-        return len(table.maintenance.feed_parts.missing())
-    except OSError:
-        return None
 
 
 def _is_unsummed(table: TableReplica, part: str, manifest: PartManifest | None) -> bool:

@@ -278,7 +278,11 @@ class ReplicaViews:
         rows = self._rows(view, target.definitions.refresh(), backfill_version(created))
         backfill = Backfill(TablePlace(context.replica.table.path), view.id)
         if rows.num_rows:
-            told = self._insert(target, rows, backfill_token(view.id, created), backfill)
+            token, answered = backfill_token(view.id, created), threading.Event()
+            pending = target.inserts.backfill(rows, token, backfill, lambda _: answered.set())
+            if not answered.wait(FILL_S):
+                raise OutcomeUnknown("the backfill takes long, and may be in the target; try again", token)
+            told = result_of(pending.answer, rows.num_rows, token)
         else:
             self._mark_filled(view, backfill)
             told = {"outcome": "inserted", "index": None, "rows": 0}
@@ -306,13 +310,6 @@ class ReplicaViews:
         assert isinstance(ended, End), "a view is marked in one stage"
         if ended.outcome is not True:
             raise OutcomeUnknown("the view may be marked as filled; try again", view.id)
-
-    def _insert(self, target: Any, rows: pa.Table, token: str, backfill: Backfill) -> dict[str, object]:
-        answered = threading.Event()
-        pending = target.inserts.backfill(rows, token, backfill, lambda _: answered.set())
-        if not answered.wait(FILL_S):
-            raise OutcomeUnknown("the backfill takes long, and may be in the target; try again", token)
-        return result_of(pending.answer, rows.num_rows, token)
 
     def _rows(self, view: ViewValue, target: TableDefinition, version: fx.LogIndex) -> pa.Table:
         """Compute a view of a version of the source."""

@@ -335,6 +335,12 @@ class Planner:
             "feed": definition.feed,
             "schema_version": str(definition.schema_version),
         }
+        # With which options the JVM opens the files.  They hold secrets.
+        stored, read_options = snapshot.stored, dict[str, str]()
+        if not self._is_local:
+            read_options = remote_options(snapshot)
+        elif stored is not None and not stored.is_folder:
+            read_options = this_gateway().options
         return {
             "table_id": definition.table_id,
             "index": snapshot.index,
@@ -349,7 +355,7 @@ class Planner:
             ).json(),
             "partition_by": [_in_spark(each) for each in definition.partition_by],
             "properties": {name: value for name, value in shown.items() if value},
-            "read_options": self._read_options(snapshot),
+            "read_options": read_options,
             "table_options": {name: value for name, value in table.items() if value},
             "snapshot_options": {"asOf": str(snapshot.index), "replica": snapshot.replica},
         }
@@ -358,13 +364,6 @@ class Planner:
     def _is_local(self) -> bool:
         """Whether the JVM that asks runs all tasks itself."""
         return is_local_master(self._settings.master)
-
-    def _read_options(self, snapshot: Snapshot) -> dict[str, str]:
-        """Return the options with which the JVM opens the files of a snapshot.  They hold secrets."""
-        if not self._is_local:
-            return remote_options(snapshot)
-        stored = snapshot.stored
-        return this_gateway().options if stored is not None and not stored.is_folder else {}
 
     @staticmethod
     def _name(snapshot: Snapshot) -> tuple[str, str]:

@@ -25,6 +25,7 @@ from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import cloudpickle
 from pyspark.sql.types import IntegralType
+from typing_extensions import override
 
 from replitree.client.arguments import check_arguments
 from replitree.errors import BadInput
@@ -92,6 +93,10 @@ class RecordedSession:
         self._session: Any = spark._jsparkSession  # noqa: SLF001
         self._gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
 
+    @override
+    def __repr__(self) -> str:
+        return f"<RecordedSession into {self._recorder.file}>"
+
     # --- reads ---
 
     @check_arguments
@@ -119,8 +124,8 @@ class RecordedSession:
             return self._insert(parsed)
         if self._is(parsed, "Command") or any(self._is(each, "InsertIntoStatement") for each in _below(parsed)):
             raise BadInput(
-                "a recorded session takes a query of one table, and INSERT INTO that begins so: run other statements by"
-                " the session itself"
+                "a recorded session runs a query of one table, or a statement that begins with INSERT INTO: run others by the"
+                " session itself"
             )
         return self._read(lambda: self._spark.sql(statement))
 
@@ -268,6 +273,7 @@ class RecordedSession:
         return bool(is_instance_of(self._gateway, plan, f"{LOGICAL}.{name}"))
 
 
+@check_arguments
 def recorded(spark: SparkSession, recorder: Recorder) -> RecordedSession:
     """Return a session whose reads and writes of tables are written down, for `replitree verify history`.
 
