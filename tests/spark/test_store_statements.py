@@ -137,7 +137,7 @@ def test_what_statements_write_is_put_by_their_tasks(
     want |= dict.fromkeys(range(2500, 3000), (5, "moved")) | dict.fromkeys(range(3000, 3500), (6, "put"))
     assert found(table) == want
     settled(table, stored, shares)
-    assert uploads_left(cluster, table) == []
+    wait_for(lambda: uploads_left(cluster, table) == [], "its upload is gone")
 
 
 def test_without_credentials_the_rows_of_a_statement_go_through_a_replica(
@@ -155,7 +155,7 @@ def test_without_credentials_the_rows_of_a_statement_go_through_a_replica(
         session.sql(statement)
     assert found(table) == start() | {k: (k // 1000, "new") for k in range(1, ROWS, 500)}
     settled(table, stored, shares)
-    assert uploads_left(cluster, table) == []
+    wait_for(lambda: uploads_left(cluster, table) == [], "its upload is gone")
 
 
 def test_a_statement_that_another_change_comes_before_leaves_nothing(
@@ -178,7 +178,7 @@ def test_a_statement_that_another_change_comes_before_leaves_nothing(
         )
     assert found(table) == start() | {7: (0, "theirs")}
     settled(table, stored, shares)
-    assert uploads_left(cluster, table) == []
+    wait_for(lambda: uploads_left(cluster, table) == [], "its upload is gone")
 
 
 PLANNER = """#!{python}

@@ -201,7 +201,12 @@ class Uploads:
         BadInput
             There is no such upload, or it is being committed.
         """
-        folder = self.folder(upload)
+        try:
+            folder = self.folder(upload)
+        except NoSuchUpload:
+            # What a client had beside an upload that was committed may have gone only now.
+            self._forget_life(upload)
+            raise
         # From here on no request begins to commit it.
         with self._lock:
             if self._committing[upload]:
