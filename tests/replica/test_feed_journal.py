@@ -9,15 +9,19 @@ from random import Random
 
 import pytest
 
-from replitree.errors import ReplicaUnavailable
+from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.fold import Change
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.feed.definition import EntryFeed, OpenInserts, advance, step_of, timestamp_us
 from replitree.protocol.upkeep.consumers import NO_FLOOR
 from replitree.replica.kit.feed_journal import FeedJournal
+from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.kit.version_log import EntryChange, Version, VersionLog
 from replitree.replica.perform import versions
+from replitree.replica.perform.context import LocalParts
+from replitree.replica.table.feeds import Feeds
+from replitree.storage.disk.store import PartStore
 from tests.replica.test_versions import History, Process
 
 KEPT_S = 3_600.0
@@ -158,3 +162,18 @@ def test_parts_are_needed_for_as_long_as_the_feed_is_kept(tmp_path: Path) -> Non
     kept_s[0] = 100_000.0
     journal.forget()
     assert needed() == [old, new, merged, mutated]
+
+
+def test_a_replica_that_has_not_written_down_what_it_has_executed_sends_readers_elsewhere(tmp_path: Path) -> None:
+    """The process has died after a pull: the index is one of this table, and a consumer would have a hole."""
+    history = History(Random(0), 5)
+    process = Process(tmp_path, history, 3)
+    old = OldParts(PartStore(tmp_path), 3_600.0)
+    feeds = Feeds("r1", LocalParts(PartStore(tmp_path), process.progress, old, process.versions), "24h", lambda: None)
+    for ask in (lambda: feeds.take(LogIndex(2), None, 0.0), lambda: feeds.check_from(LogIndex(2))):
+        with pytest.raises(ReplicaUnavailable, match="has not written down yet what the entries from 0 on changed"):
+            ask()
+    with pytest.raises(BadInput, match="of another table"):
+        feeds.take(LogIndex(4), None, 0.0)
+    process.versions.catch_up()
+    assert feeds.take(LogIndex(3), None, 0.0).end == 3

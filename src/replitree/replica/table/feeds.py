@@ -105,6 +105,9 @@ class Feeds:
         here = self.end
         if here is None:
             raise ReplicaUnavailable(f"replica {self._name} is about to read its state again; try again")
+        executed = self._progress.executed_end
+        if executed is not None and here < start <= executed:
+            raise self._unwritten()
         end = here if end is None else min(end, here)
         if start > end:
             raise BadInput(
@@ -170,8 +173,18 @@ class Feeds:
             raise self._expired(
                 start, f"replica {self._name} does not know what the entries before {self._journal.first} changed"
             )
+        if self._journal.end < self._progress.pointer:
+            # These entries may be gone from the log before they are written down: then a consumer would never get them.
+            raise self._unwritten()
         # Of later entries the parts may still be on their way.
         self._check_parts(start, self._journal.entries(start, max(start, here)))
+
+    def _unwritten(self) -> ReplicaUnavailable:
+        # After a pull whose process died, or while the disk refuses.
+        return ReplicaUnavailable(
+            f"replica {self._name} has not written down yet what the entries from {max(self._journal.end, 0)} on changed; try"
+            " again, or ask another replica"
+        )
 
     def _check_parts(self, start: LogIndex, entries: Iterable[FedEntry]) -> None:
         """Check that all parts are here and whole; the lease, if there is one, was given before."""
