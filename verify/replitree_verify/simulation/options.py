@@ -30,6 +30,12 @@ STREAM_SEEDS = 0.5
 STREAMS_FROM = 10_000
 """The seeds before it have no streams, and are the runs that they were before there were any."""
 
+FEED_SEEDS = 0.5
+"""Share of the seeds from `FEEDS_FROM` on with a change feed, of those whose table lies on disks."""
+
+FEEDS_FROM = 30_000
+"""The seeds before it have no feed, and are the runs that they were before there was one."""
+
 DROPPED = 0.5
 """Share of the seeds whose table is dropped in the end."""
 
@@ -84,6 +90,8 @@ class Options:
         replica is dropped with its disk, or the table lies in an object store.
     streams
         How many clients are streams, whose inserts are numbered batches.
+    feeds
+        How often readers ask for the change feed; none where there are no tags.
     """
 
     replicas: int
@@ -129,6 +137,7 @@ class Options:
     is_dropped: bool = False
     tags: int = 0
     streams: int = 0
+    feeds: int = 0
 
 
 def draw_options(random: Random, more: Random, losses: Random, rewrites: Random) -> Options:
@@ -220,6 +229,23 @@ def with_tags(options: Options, random: Random) -> Options:
     return replace(options, tags=0 if options.corrupt or options.losses or options.leaves else tags)
 
 
+def with_feed(options: Options, seed: int) -> Options:
+    """Return the options of a seed with a change feed.  It needs old parts, so no file breaks, and no replica is dropped.
+
+    Parameters
+    ----------
+    options
+        As they were drawn for a table on local disks.
+    seed
+        It has a feed only from `FEEDS_FROM` on.
+    """
+    random = Random(f"{seed}/feed")  # noqa: S311 - repeatable is what it must be
+    if seed < FEEDS_FROM or random.random() >= FEED_SEEDS:
+        return options
+    feeds, named = random.randint(10, 60), random.randint(1, 4)
+    return replace(options, feeds=feeds, tags=max(options.tags, named), corrupt=0, losses=0, leaves=0)
+
+
 def stretched(options: Options, hours: int) -> Options:
     """Return the options of a run of so many virtual hours, with more load and more faults, and slower sessions."""
     return replace(
@@ -238,4 +264,5 @@ def stretched(options: Options, hours: int) -> Options:
         reads=options.reads * 4,
         forgets=options.forgets * 4,
         tags=options.tags * 4,
+        feeds=options.feeds * 4,
     )

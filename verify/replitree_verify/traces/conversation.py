@@ -34,6 +34,7 @@ What can happen::
     advance r1 NAME to=N                 r1 moves it there
     expire r1 NAME [until=V]             r1 finds its hold to be over, and marks it
     clear r1 [until=V]                   r1 deletes the old parts that no tag and no consumer keeps
+    feed r1 [from=N]                     a reader asks r1 for the change feed, from index N or from its beginning on
     wipe                                 every process dies, and coordination loses everything
     restore r1 [until=V]                 an operator makes the parts on r1's disk the table (kill op: the run is cut off)
     lose r1                              the mark says that a replica is lost
@@ -51,7 +52,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from replitree.coordination.tree import Tree
-from replitree.errors import BadInput
+from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import EVERY_PARTITION, Command, DropEntry, MergeEntry, MutateEntry, Unchanged
@@ -63,9 +64,13 @@ from replitree.protocol.program import cleaner, commands, executor, inserter, le
 from replitree.protocol.program.stages import AwaitDecided, AwaitPulled, Then
 from replitree.protocol.propose.rewrite import Rewriting
 from replitree.protocol.upkeep.clean_log import Keep
+from replitree.wire.feed_errors import OffsetExpired
 from replitree_verify.effects.table import branches
 from replitree_verify.engine.initial import table_tree
 from replitree_verify.engine.steps import Turn
+from replitree_verify.feeds.asking import ask, noted, rows_on, written_in
+from replitree_verify.feeds.desk import Standing
+from replitree_verify.feeds.rows import emitted
 from replitree_verify.outcomes.branch import Branch, Request, Scene
 from replitree_verify.outcomes.branches import deliver
 from replitree_verify.outcomes.local import Here
@@ -150,6 +155,7 @@ class Conversation:
             "advance": lambda seat, name, to: run(seat, tagger.move_consumer, name, fx.LogIndex(int(to))),
             "expire": lambda seat, name, until=None: run(seat, tagger.expire_consumer, name, until=until),
             "clear": lambda seat, until=None: run(seat, tagger.remove_next, until=until),
+            "feed": self._feed,
             "wipe": self._wipe,
             "restore": lambda name, until=None: run(self._operator(), restore_duties.restore_disk, name, until=until),
             "lose": self._lose,
@@ -272,6 +278,21 @@ class Conversation:
     def _new(self, seat: str) -> None:
         self._seat(seat, seat)
         self._disks[seat] = Disk()
+
+    def _feed(self, seat: str, **told: str) -> None:
+        name, log, memory = self._replica_of[seat], Log(self._tree), self._memories[seat]
+        assert memory.place is not None
+        entries, disk = written_in(log), self._disks[name]
+        known = noted(Standing(name), memory.place.pointer.index, entries)
+        try:
+            fed = ask(known, memory, disk, entries, fx.LogIndex(int(told["from"])) if "from" in told else None)
+        except (OffsetExpired, ReplicaUnavailable) as error:
+            self.lines.append(f"{seat:<3} feed      {error}")
+            return
+        self.lines.append(f"{seat:<3} feed      from {fed.start} up to {fed.reached}")
+        for index, us, feed in fed.entries:
+            rows = ", ".join(f"{kind} {row}" for kind, row in emitted(feed.units, us, rows_on(disk)).rows)
+            self.lines.append(f"  entry {index}   {rows or 'nothing'}")
 
     def _wipe(self) -> None:
         self._tree = wiped(self._tree, self._disks)

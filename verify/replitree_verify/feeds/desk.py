@@ -1,0 +1,289 @@
+"""The code of a replica that keeps and gives the change feed, over a folder of its own.
+
+What runs is what ships: the version log with its segments on a disk, the journal, the feed, the removal of old parts, and the
+fetching of parts that only the feed needs.  Stand-ins are the store (a set of names) and the other replicas.
+
+Times are seconds since 1970 in the models, from their first entry on.  The product reads this machine's clock, so the feed's
+duration is told as the time between that clock and the model's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from replitree.errors import CorruptPart
+from replitree.procedures import run
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.entries import Entry, encode_entry
+from replitree.protocol.core.fold import apply, open_after
+from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.log import next_index
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.parts import parse_part
+from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
+from replitree.protocol.upkeep.consumers import NO_CONSUMERS, Consumers
+from replitree.protocol.upkeep.tags import NO_TAGS
+from replitree.replica.kit.feed_journal import FeedJournal
+from replitree.replica.kit.logs import Log
+from replitree.replica.kit.old_parts import OldParts
+from replitree.replica.kit.version_log import FOLDER, VersionLog
+from replitree.replica.parts.feed_parts import FeedParts
+from replitree.replica.perform.context import LocalParts
+from replitree.replica.perform.progress import Progress
+from replitree.replica.perform.versions import Versions
+from replitree.replica.table.feeds import Feeds
+from replitree_verify.world.kernel import ProcedureFailed
+
+TABLE = TablePlace("/c/tables/t", incarnation="t1")
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - folders in it have names of their own
+_QUIET = cast("Log", SimpleNamespace(info=lambda *_, **__: None, warning=lambda *_, **__: None))
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """An entry of the log, and when it was written, in milliseconds since 1970 by coordination's clock."""
+
+    index: LogIndex
+    entry: Entry
+    written_ms: int
+
+
+class Kept(NamedTuple):
+    """How much of the feed is kept.
+
+    Attributes
+    ----------
+    since
+        Everything that was written at or after this time, in seconds since 1970; None: the feed is off.
+    consumers
+        Its consumers.
+    """
+
+    since: float | None
+    consumers: Consumers = NO_CONSUMERS
+
+
+class Standing(NamedTuple):
+    """A replica as its process and its disk know it.
+
+    Attributes
+    ----------
+    name
+        The replica's.
+    pointer, queue
+        The next entry that it pulls, and the entries that it has pulled and not executed.
+    held, old
+        The names of the parts on its disk: those that it has registered, and those that have left the table.
+    files
+        Its version log: name and content of each segment.
+    """
+
+    name: str
+    pointer: int = 0
+    queue: tuple[int, ...] = ()
+    held: tuple[str, ...] = ()
+    old: tuple[str, ...] = ()
+    files: tuple[tuple[str, bytes], ...] = ()
+
+
+class _Shelf:
+    """A store that has names and no files."""
+
+    def __init__(self, root: Path, names: Sequence[str]) -> None:
+        self.root, self.names = root, {*names}
+
+    def has_part(self, name: str) -> bool:
+        return name in self.names
+
+    def part_path(self, name: str) -> Any:
+        return SimpleNamespace(is_dir=lambda: name in self.names)
+
+    def manifest(self, name: str) -> Any:
+        raise CorruptPart(f"part {name} has no files here")
+
+    def remove_parts(self, names: Sequence[str]) -> None:
+        self.names -= {*names}
+
+
+class Desk:
+    """The objects of one replica that have to do with the feed.
+
+    Parameters
+    ----------
+    root
+        An empty folder.
+    standing
+        The replica.
+    log
+        The entries of the table's log, ascending, those included that coordination does not have any more.
+    first
+        The lowest index that coordination still has.
+    kept
+        How much of the feed is kept.
+    """
+
+    def __init__(self, root: Path, standing: Standing, log: Sequence[Written], first: int, kept: Kept) -> None:
+        self._root, self._standing, self._log, self._first, self._kept = root, standing, log, first, kept
+        (root / FOLDER).mkdir()
+        for name, content in standing.files:
+            (root / FOLDER / name).write_bytes(content)
+        self._date_segments()
+        self._shelf = _Shelf(root, (*standing.held, *standing.old))
+        (root / "retired").mkdir()
+        for name in standing.old:
+            (root / "retired" / name).touch()
+        self.old_parts = OldParts(cast("Any", self._shelf), 0.0)
+        self.old_parts.consumers = kept.consumers
+        self.progress = Progress(Replica(TABLE, standing.name))
+        here = place_at(log, standing.pointer)
+        queue = tuple(each for each in folded(log) if each.index in standing.queue)
+        self.progress.take_over(
+            Loaded(here, queue, PartSet.of(map(parse_part, standing.held))), self.progress.begin_load()
+        )
+        self.versions = Versions(self.progress, self.old_parts, root, self._look_up, _QUIET, self._feed_s)
+
+    def _feed_s(self) -> float | None:
+        return None if self._kept.since is None else time.time() - self._kept.since
+
+    def _date_segments(self) -> None:
+        """Give each segment the time of its last entry, which is when it was written last."""
+        begins = sorted(int(name) for name, _ in self._standing.files)
+        for begin, end in zip(begins, [*begins[1:], self._standing.pointer], strict=False):
+            written = [each.written_ms for each in self._log if begin <= each.index < end]
+            at = (written[-1] if written else 0) / 1_000
+            os.utime(self._root / FOLDER / str(begin), (at, at))
+
+    def _look_up(self, procedure: fx.Procedure[Any]) -> Any:
+        """Read the table's log, as far as coordination has it."""
+        there = {layout.log_entry(TABLE, each.index): each for each in self._log if each.index >= self._first}
+
+        def perform(effect: object) -> fx.Many:
+            assert isinstance(effect, fx.GetMany), effect
+            found = (there.get(path) for path in effect.paths)
+            return fx.Many(
+                tuple(
+                    None if each is None else fx.Node(encode_entry(each.entry), fx.Version(0), each.written_ms)
+                    for each in found
+                )
+            )
+
+        return run(procedure, perform)
+
+    @cached_property
+    def _parts(self) -> LocalParts:
+        return LocalParts(cast("Any", self._shelf), self.progress, self.old_parts, self.versions)
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        """What answers readers."""
+        feed = "" if self._kept.since is None else "1d"
+        holds = bool(self._kept.consumers.holding)
+        return Feeds(self._standing.name, self._parts, feed, lambda: None, lambda: holds)
+
+    def pull(self, end: int) -> None:
+        """Note what a pull up to an index has brought."""
+        place = place_at(self._log, end)
+        items = tuple(each for each in folded(self._log) if self._standing.pointer <= each.index < end)
+        # Before: what is appended from here on is followed in memory.
+        self.versions.journal.read()
+        self.versions.take_in(items, place, {each.index: each.written_ms for each in self._log})
+        self.progress.pulled(place, items)
+        followed, read = (
+            self.versions.journal,
+            FeedJournal(VersionLog(self._root / FOLDER, TABLE.incarnation), lambda: None),
+        )
+        if _known_by(followed) != _known_by(read):
+            raise ProcedureFailed(f"the journal in memory knows {_known_by(followed)}, and the disk {_known_by(read)}")
+
+    def clear(self) -> None:
+        """Remove the old parts, and forget the entries, that nothing keeps; as maintenance does it."""
+        self.versions.catch_up()
+        chosen = self.old_parts.choose_due()
+        self.old_parts.remove_chosen(chosen, NO_TAGS, self._kept.consumers, self.versions.forget_old)
+
+    def fetch(self, others: Mapping[str, frozenset[str]]) -> None:
+        """Fetch parts that only the feed needs; `others`: the names of the parts on the disk of each other replica."""
+
+        def manifest_of(other: str, part: str) -> Any:
+            return SimpleNamespace(content=part) if part in others[other] else None
+
+        def fetch(wanted: Sequence[fx.FetchPart]) -> list[fx.Fetched]:
+            self._shelf.names |= {each.part for each in wanted}
+            return [fx.Fetched(each.part) for each in wanted]
+
+        context = SimpleNamespace(
+            definitions=SimpleNamespace(
+                current=SimpleNamespace(is_shared=False, feed="1d" if self._kept.since is not None else "")
+            ),
+            performer=SimpleNamespace(look_up=lambda _: [Replica(TABLE, name) for name in sorted(others)]),
+            replica=self.progress.replica,
+            log=_QUIET,
+        )
+        exchange = SimpleNamespace(manifest_of=manifest_of, fetch=fetch)
+        FeedParts(cast("Any", context), self._parts, cast("Any", exchange)).look()
+
+    @property
+    def standing(self) -> Standing:
+        """The replica after what was done: the old parts and the version log may be others."""
+        files = sorted((path.name, path.read_bytes()) for path in (self._root / FOLDER).iterdir())
+        old = tuple(sorted(self.old_parts.names() & self._shelf.names))
+        return self._standing._replace(old=old, files=tuple(files))
+
+
+def _known_by(journal: FeedJournal) -> tuple[int, int, tuple[str, ...]]:
+    """Return from where to where a journal knows the entries, and the parts that they need."""
+    journal.read()
+    return journal.first, journal.end, journal.needed(LogIndex(0))
+
+
+@contextmanager
+def desk_of(standing: Standing, log: Sequence[Written], first: int, kept: Kept) -> Iterator[Desk]:
+    """Set up the code of a replica in a folder that is removed afterwards; parameters as of `Desk`."""
+    memory = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None
+    with TemporaryDirectory(prefix="replitree-feed-", dir=memory) as root:
+        yield Desk(Path(root), standing, log, first, kept)
+
+
+def folded(log: Sequence[Written]) -> tuple[Queued, ...]:
+    """Return what each entry of a log changes."""
+    return tuple(queued for queued, _, _ in _fold(tuple(log)))
+
+
+def place_at(log: Sequence[Written], index: int) -> Place:
+    """Return where a replica stands that pulls an index next."""
+    parts, opened = PartSet(), tuple[LogIndex, ...]()
+    for queued, after, open_then in _fold(tuple(log)):
+        if queued.index < index:
+            parts, opened = after, open_then
+    # Every pull moves the pointer once, so its version grows with the index.
+    return Place(Pointer(LogIndex(index), fx.Version(index), opened), parts)
+
+
+def end_of(log: Sequence[Written]) -> LogIndex:
+    """Return the index that follows a log."""
+    return next_index(log[-1].index, log[-1].entry) if log else LogIndex(0)
+
+
+_Step: TypeAlias = tuple[Queued, PartSet, tuple[LogIndex, ...]]
+
+
+@lru_cache(1 << 14)
+def _fold(log: tuple[Written, ...]) -> tuple[_Step, ...]:
+    """Return each entry with what it changes, the parts and the open inserts after it."""
+    parts, opened, found = PartSet(), tuple[LogIndex, ...](), list[_Step]()
+    for each in log:
+        parts, change = apply(parts, each.index, each.entry, opened=opened)
+        opened = open_after(opened, each.index, each.entry)
+        found.append((Queued(each.index, each.entry, change), parts, opened))
+    return tuple(found)

@@ -1,0 +1,166 @@
+"""What the code of a replica does with the feed: each result is worked out once for all states that agree in what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+from replitree.errors import BadInput, ReplicaUnavailable
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.feed.definition import EntryFeed
+from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired
+from replitree_verify.feeds.desk import Desk, Kept, Standing, Written, desk_of
+from replitree_verify.feeds.state import FeedState, Seat
+
+EXPIRED, GAP, OFF, UNAVAILABLE, REFUSED = "expired", "gap", "off", "unavailable", "refused"
+
+
+class Answer(NamedTuple):
+    """What a replica says to a reader.
+
+    Attributes
+    ----------
+    reached
+        Up to where it gives the feed.
+    feed
+        Index, time in microseconds and feed of each entry that feeds anything.
+    error, at
+        Why it gives nothing, and the index that it names with it.
+    """
+
+    reached: int = 0
+    feed: tuple[tuple[LogIndex, int, EntryFeed], ...] = ()
+    error: str = ""
+    at: int = 0
+
+
+class Given(NamedTuple):
+    """What a replica says to readers that begin at 0, at 1, and so on: of all that it has, and of one entry only."""
+
+    whole: tuple[Answer, ...]
+    single: tuple[Answer, ...]
+
+
+@lru_cache(1 << 16)
+def _given(standing: Standing, broken: tuple[str, ...], log: tuple[Written, ...], kept: Kept) -> Given:
+    with desk_of(standing, log, 0, kept) as desk:
+        desk.progress.hide(broken)
+        # A reader that waits for the end of the log asks for nothing behind it.
+        starts = tuple(LogIndex(start) for start in range((desk.progress.executed_end or 0) + 1))
+        whole = tuple(_answer(desk, start, None) for start in starts)
+        return Given(whole, tuple(_answer(desk, start, LogIndex(start + 1)) for start in starts[:-1]))
+
+
+def _answer(desk: Desk, start: LogIndex, end: LogIndex | None) -> Answer:
+    try:
+        taken = desk.feeds.take(start, end, 0.0)
+    except OffsetExpired as error:
+        return Answer(error=EXPIRED, at=error.index)
+    except FeedGap as error:
+        return Answer(error=GAP, at=error.index)
+    except FeedOff:
+        return Answer(error=OFF)
+    except ReplicaUnavailable:
+        return Answer(error=UNAVAILABLE)
+    except BadInput:
+        return Answer(error=REFUSED)
+    return Answer(taken.reached, tuple((each.index, each.timestamp_us, each.feed) for each in taken.entries))
+
+
+def given_by(seat: Seat, state: FeedState) -> Given:
+    """Return what a replica answers to readers that begin at any index up to the end of what it has executed."""
+    # For how long the feed is kept, and by whom, matters when parts are removed only.
+    kept = Kept(None if state.since is None else 0.0, state.kept.consumers)
+    log = tuple(each for each in state.log if each.index < seat.standing.pointer)
+    return _given(seat.standing, seat.broken, log, kept)
+
+
+@lru_cache(1 << 16)
+def first_known(standing: Standing, log: tuple[Written, ...]) -> int:
+    """Return the index from which on the journal of a replica knows every entry."""
+    with desk_of(standing, log, 0, Kept(0.0)) as desk:
+        desk.versions.journal.read()
+        return desk.versions.journal.first
+
+
+@lru_cache(1 << 16)
+def _after(
+    what: Callable[[Desk], None], standing: Standing, log: tuple[Written, ...], first: int, kept: Kept
+) -> Standing:
+    with desk_of(standing, log, first, kept) as desk:
+        what(desk)
+        return desk.standing
+
+
+class _Pull(NamedTuple):
+    end: int
+
+    def __call__(self, desk: Desk) -> None:
+        desk.pull(self.end)
+
+
+class _Fetch(NamedTuple):
+    others: tuple[tuple[str, frozenset[str]], ...]
+
+    def __call__(self, desk: Desk) -> None:
+        desk.fetch(dict(self.others))
+
+
+def _catch_up(desk: Desk) -> None:
+    desk.versions.catch_up()
+
+
+def _clear(desk: Desk) -> None:
+    desk.clear()
+
+
+def pulled(seat: Seat, state: FeedState, end: int) -> Standing:
+    """Return a replica whose version log has what a pull up to an index has brought."""
+    return _after(_Pull(end), seat.standing, state.log, state.first, Kept(0.0))
+
+
+def caught_up(seat: Seat, state: FeedState) -> Standing:
+    """Return a replica whose version log has caught up with where it stands, as far as it can."""
+    return _after(_catch_up, seat.standing, state.log, state.first, Kept(0.0))
+
+
+def cleared(seat: Seat, state: FeedState) -> Standing:
+    """Return a replica without the old parts and the entries that nothing keeps."""
+    return _after(_clear, seat.standing, state.log, state.first, state.kept)
+
+
+def fetched(seat: Seat, state: FeedState) -> Standing:
+    """Return a replica with the parts that only the feed needs and that another one has."""
+    others = tuple(
+        (each.name, frozenset(dict(each.disk)).difference(each.broken))
+        for each in state.seats
+        if each is not None and each.name != seat.name
+    )
+    return _after(_Fetch(others), seat.standing, state.log, state.first, state.kept)
+
+
+def can_be_consumed(seat: Seat, state: FeedState, index: int) -> bool:
+    """Return whether a replica makes a consumer that begins at an index."""
+    return _can_be_consumed(seat.standing, seat.broken, state.log, Kept(None if state.since is None else 0.0), index)
+
+
+@lru_cache(1 << 16)
+def _can_be_consumed(
+    standing: Standing, broken: tuple[str, ...], log: tuple[Written, ...], kept: Kept, index: int
+) -> bool:
+    with desk_of(standing, log, 0, kept) as desk:
+        desk.progress.hide(broken)
+        if index > (desk.progress.executed_end or 0):
+            return False
+        try:
+            desk.feeds.check_from(LogIndex(index))
+        except (OffsetExpired, FeedOff, ReplicaUnavailable):
+            return False
+    return True
+
+
+def forget_all() -> None:
+    """Forget every result: the code is about to change."""
+    for known in (_given, first_known, _after, _can_be_consumed):
+        known.cache_clear()
