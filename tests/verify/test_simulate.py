@@ -9,7 +9,8 @@ import pytest
 
 from replitree_verify import registry
 from replitree_verify.mutants.catalog import MUTANTS
-from replitree_verify.simulation.options import STREAMS_FROM, draw_options, with_upkeep
+from replitree_verify.patches.patch import find_patch
+from replitree_verify.simulation.options import FEEDS_FROM, STREAMS_FROM, draw_options, with_feed, with_upkeep
 from replitree_verify.simulation.simulate import simulate, simulate_seed, trace_of_seed
 
 SEEDS = (*range(19, 24), 25, 26, *range(28, 32), *range(36, 39), 40, 42, 44, 64, 104)
@@ -187,3 +188,24 @@ def test_a_batch_below_the_last_one_is_a_duplicate_of_what_follows_it() -> None:
     run = simulate_seed(10_279)
     assert run.violation is None
     assert run.probes["batch repeated"]
+
+
+def test_half_of_the_seeds_from_a_later_one_on_have_readers_of_the_feed() -> None:
+    options = draw_options(Random(3), Random("more"), Random(0), Random(0))
+    assert not any(with_feed(options, seed).feeds for seed in range(FEEDS_FROM - 400, FEEDS_FROM))
+    drawn = [with_feed(options, seed) for seed in range(FEEDS_FROM, FEEDS_FROM + 400)]
+    assert 160 < sum(each.feeds > 0 for each in drawn) < 240
+    assert all(each.tags and not (each.corrupt or each.losses or each.leaves) for each in drawn if each.feeds)
+
+
+def test_readers_of_the_feed_of_a_cluster_get_the_difference_of_what_reads_show() -> None:
+    simulated = simulate((30_010, 30_018))
+    assert simulated.violations == []
+    kinds = ("insert", "delete", "mutate")
+    assert [kind for kind in kinds if not simulated.probes[f"feed: {kind}"]] == []
+
+
+def test_readers_of_the_feed_of_a_cluster_notice_an_open_insert_that_is_given() -> None:
+    with find_patch("feeds", "emitted-while-open").mutated():
+        simulated = simulate((30_010, 30_012))
+    assert {what.partition(":")[0] for _, what in simulated.violations} == {"F1"}

@@ -11,7 +11,9 @@ from replitree.wire.feed_errors import OffsetExpired
 from replitree_verify.feeds.asking import ask, judge, noted, rows_on, written_in
 from replitree_verify.feeds.desk import Standing
 from replitree_verify.feeds.rows import Emitted
+from replitree_verify.simulation.cluster import Cluster
 from replitree_verify.simulation.observer import Observer, Violated
+from replitree_verify.simulation.options import Options
 from replitree_verify.simulation.process import Process
 
 
@@ -20,16 +22,22 @@ class FeedReaders:
 
     Parameters
     ----------
-    random
-        What they ask comes from it.
-    observer, processes
+    seed
+        What they ask comes from it, and nothing else does.
+    cluster, observer, processes
         The run.
     """
 
-    def __init__(self, random: Random, observer: Observer, processes: Mapping[str, Process]) -> None:
-        self._random, self._observer, self._processes = random, observer, processes
+    def __init__(self, seed: int, cluster: Cluster, observer: Observer, processes: Mapping[str, Process]) -> None:
+        self._random = Random(f"{seed}/feed readers")  # noqa: S311 - repeatable is what it must be
+        self._cluster, self._observer, self._processes = cluster, observer, processes
         self._known: dict[str, Standing] = {}
         self._told: dict[LogIndex, Emitted] = {}
+
+    def plan(self, options: Options) -> None:
+        """Let readers ask, as often as the seed says, while faults happen."""
+        for _ in range(options.feeds):
+            self._cluster.after(self._random.randrange(options.duration), self.read)
 
     def read(self) -> None:
         """Ask a replica for the feed from some index on.

@@ -229,18 +229,18 @@ def with_tags(options: Options, random: Random) -> Options:
     return replace(options, tags=0 if options.corrupt or options.losses or options.leaves else tags)
 
 
-def with_feed(options: Options, seed: int) -> Options:
+def with_feed(options: Options, seed: int, *, is_local: bool = True) -> Options:
     """Return the options of a seed with a change feed.  It needs old parts, so no file breaks, and no replica is dropped.
 
     Parameters
     ----------
-    options
-        As they were drawn for a table on local disks.
-    seed
-        It has a feed only from `FEEDS_FROM` on.
+    options, seed
+        As they were drawn without it; seeds before `FEEDS_FROM` have none.
+    is_local
+        Whether the table lies on disks; in a store it has no feed here.
     """
     random = Random(f"{seed}/feed")  # noqa: S311 - repeatable is what it must be
-    if seed < FEEDS_FROM or random.random() >= FEED_SEEDS:
+    if not is_local or seed < FEEDS_FROM or random.random() >= FEED_SEEDS:
         return options
     feeds, named = random.randint(10, 60), random.randint(1, 4)
     return replace(options, feeds=feeds, tags=max(options.tags, named), corrupt=0, losses=0, leaves=0)

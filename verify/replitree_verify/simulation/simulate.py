@@ -84,15 +84,12 @@ class Simulation:
         self._random = Random(seed)  # noqa: S311 - repeatable is what it must be
         self._losses = Random(f"{seed}/lost parts")  # noqa: S311
         self._rewrites = Random(f"{seed}/rewrites")  # noqa: S311
-        self.options = draw_options(self._random, Random(f"{seed}/more"), self._losses, self._rewrites)  # noqa: S311
+        drawn = draw_options(self._random, Random(f"{seed}/more"), self._losses, self._rewrites)  # noqa: S311
         self._tags = Random(f"{seed}/tags")  # noqa: S311
-        self.options = with_tags(with_upkeep(self.options, seed), self._tags)
         self._stages = dict(stages or {})
         self.store = None if self._stages else draw_store(Random(f"{seed}/object store"))  # noqa: S311
-        if self.store is None:
-            self.options = with_feed(self.options, seed)
-        if hours:
-            self.options = stretched(self.options, hours)
+        drawn = with_feed(with_tags(with_upkeep(drawn, seed), self._tags), seed, is_local=self.store is None)
+        self.options = stretched(drawn, hours) if hours else drawn
         self._names = tuple(f"r{number}" for number in range(1, self.options.replicas + 1))
         if self.store is not None:
             # Rewrites of parts in a store are explored (`stored_rewrite*`); these seeds stay the runs that they were.
@@ -120,8 +117,7 @@ class Simulation:
         ]
         self._readers: dict[int, Client] = {}
         self._rewriter = Rewriter(self._rewrites, self.cluster, self.observer, self._processes, self._new_request)
-        self._feed = Random(f"{seed}/feed readers")  # noqa: S311
-        self._feed_readers = FeedReaders(self._feed, self.observer, self._processes)
+        FeedReaders(seed, self.cluster, self.observer, self._processes).plan(self.options)
         self.observer.on_answer = self._answered
 
     @property
@@ -186,8 +182,6 @@ class Simulation:
             self.cluster.after(self._rewrites.randrange(options.duration), self._rewriter.make)
         for number in range(options.tags):
             self.cluster.after(self._tags.randrange(options.duration), partial(self._tag, f"t{number}"))
-        for _ in range(options.feeds):
-            self.cluster.after(self._feed.randrange(options.duration), self._feed_readers.read)
         for _ in range(options.losses):
             self.cluster.after(self._losses.randrange(options.duration), self._lose)
         if options.losses:
@@ -213,8 +207,6 @@ class Simulation:
                 process.activate_again()
             self._converge(liveness)
             self._shared.check_at_rest()
-        if self.options.feeds:
-            self._feed_readers.read()
         self.observer.check_all({name: process.memory for name, process in self._processes.items()})
 
     def _drop_table(self) -> None:
