@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -30,11 +30,14 @@ class ConnectServer:
         For its log and its files.
     way
         The first words of its command: in what it can't see, it differs from this process.
+    settings
+        Of Spark, more than those that every server here has.
     """
 
-    def __init__(self, folder: Path, way: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, way: Sequence[str] = (), settings: Mapping[str, str] | None = None) -> None:
         self._folder = folder
         self._way = way
+        self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
 
@@ -51,7 +54,7 @@ class ConnectServer:
             "spark.local.dir": self._folder,
             "spark.sql.warehouse.dir": self._folder / "warehouse",
             DAEMON: "tests.spark.warm_daemon",
-        }
+        } | self._settings
         words = ["--master", "local[2]", "--driver-memory", "768m", "--class", SERVER]
         for name, value in settings.items():
             words += ["--conf", f"{name}={value}"]

@@ -468,8 +468,9 @@ class Planner:
                 url = self._settings.url or os.environ.get(URL_VARIABLE) or os.environ.get(FOLDER_VARIABLE)
                 if not url:
                     raise BadInput(
-                        f"which cluster? Set {URL_VARIABLE} or {FOLDER_VARIABLE} before Spark starts, or the session's"
-                        " spark.sql.catalog.replitree.url"
+                        f"which cluster? Set {URL_VARIABLE} or {FOLDER_VARIABLE} before Spark starts, or"
+                        " spark.sql.catalog.replitree.url in a new session: this one has the catalog with the settings of its"
+                        " first use"
                     )
                 self._connection = connect(url, token_file=self._settings.token_file or None)
             return self._connection
