@@ -1,4 +1,4 @@
-"""Streams from tables through Spark Connect, where the server was started with the catalog's jar: by the catalog, and by format."""
+"""Streams from tables by Spark Connect, where the server was started with the jar: by the catalog, and by format."""
 
 from __future__ import annotations
 
