@@ -6,6 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,17 @@ def test_columns_and_a_condition_are_of_each_image(cluster: InProcessCluster, co
     assert [(row["k"], row["_change_type"]) for row in found] == [(1, "insert"), (2, "insert"), (1, "update_preimage")]
     with pytest.raises(BadInput, match="no column 'z'"):
         table.changes(0, columns=["z"])
+
+
+def test_rows_without_the_columns_of_the_feed_are_the_same(cluster: InProcessCluster, connection: Connection) -> None:
+    table = made(connection)
+    table.insert(rows(0))
+    table.insert(rows(3, s=None))
+    table.update({"s": "'b'"}, "k > 1")
+    with table.changes(0, where="k > 0") as changes:
+        marked, alone = changes.to_arrow(), replace(changes, is_marked=False).to_arrow()
+    assert alone.schema.names == ["k", "v", "s", "l"]
+    assert alone.equals(marked.select(alone.schema.names))
 
 
 def test_an_image_stands_right_after_the_one_before_it(cluster: InProcessCluster, connection: Connection) -> None:
