@@ -16,12 +16,7 @@ import pytest
 import replitree.client
 from replitree.cli.main import main
 from replitree.client.connection import Connection
-from replitree.client.transport.access import Access
-from replitree.coordination.memory import MemoryCoordination
-from tests.replica.inprocess import TOKEN, InProcessCluster
-
-NOWHERE = "zk://nowhere:1/replitree"
-"""The URL of a cluster whose replicas and coordination are in this process."""
+from tests.replica.inprocess import InProcessCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +44,8 @@ Run = Callable[..., Ran]
 @contextmanager
 def connected(cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
     """Connect to a cluster in this process, as the commands that run meanwhile do."""
-
-    def connect(_: object) -> Connection:
-        shared = cluster.admin.shared
-        return Connection(Access(NOWHERE, TOKEN), lambda: MemoryCoordination(shared))
-
-    monkeypatch.setattr(replitree.client, "connect", connect)
-    with connect(None) as made:
+    monkeypatch.setattr(replitree.client, "connect", lambda _: cluster.connect())
+    with cluster.connect() as made:
         yield made
 
 

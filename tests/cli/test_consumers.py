@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from replitree.client.connection import Connection
-from tests.cli.conftest import NOWHERE, Run, connected
-from tests.replica.inprocess import InProcessCluster, rows
+from tests.cli.conftest import Run, connected
+from tests.replica.inprocess import NOWHERE, InProcessCluster, rows
 
 URL = ("--url", NOWHERE)
 

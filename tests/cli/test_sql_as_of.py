@@ -9,13 +9,10 @@ from pathlib import Path
 import pytest
 
 import replitree.client
-from replitree.client.connection import Connection
 from replitree.client.read.table_log import HistoryEntry
 from replitree.client.table import Table
-from replitree.client.transport.access import Access
-from replitree.coordination.memory import MemoryCoordination
 from tests.cli.conftest import Run
-from tests.replica.inprocess import TOKEN, InProcessCluster
+from tests.replica.inprocess import InProcessCluster
 from tests.times import time_of
 
 URL = ("--url", "zk://nowhere:1/replitree", "--engine", "duckdb", "--output", "csv")
@@ -26,11 +23,7 @@ COUNT = "select count(*) n from t"
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCluster]:
     found = InProcessCluster(tmp_path)
     found.create_table(schema="k bigint not null")
-
-    def connect(_: str) -> Connection:
-        return Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(found.admin.shared))
-
-    monkeypatch.setattr(replitree.client, "connect", connect)
+    monkeypatch.setattr(replitree.client, "connect", lambda _: found.connect())
     yield found
     found.close()
 

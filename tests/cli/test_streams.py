@@ -11,8 +11,8 @@ from replitree.client.connection import Connection
 from replitree.client.insert.terms import Terms
 from replitree.errors import BadInput, StreamReplaced
 from replitree.wire.sent_batch import SentBatch
-from tests.cli.conftest import NOWHERE, Run, connected
-from tests.replica.inprocess import InProcessCluster, rows
+from tests.cli.conftest import Run, connected
+from tests.replica.inprocess import NOWHERE, InProcessCluster, rows
 
 URL = ("--url", NOWHERE)
 

@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 import replitree.client
-from replitree.client.connection import Connection
-from replitree.client.transport.access import Access
-from replitree.coordination.memory import MemoryCoordination
 from tests.cli.conftest import Run
-from tests.replica.inprocess import TOKEN, InProcessCluster, rows
+from tests.replica.inprocess import InProcessCluster, rows
 
 URL = ("--url", "zk://nowhere:1/replitree")
 
@@ -21,11 +18,7 @@ URL = ("--url", "zk://nowhere:1/replitree")
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCluster]:
     found = InProcessCluster(tmp_path, 1)
     found.create_table()
-
-    def connect(_: object) -> Connection:
-        return Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(found.admin.shared))
-
-    monkeypatch.setattr(replitree.client, "connect", connect)
+    monkeypatch.setattr(replitree.client, "connect", lambda _: found.connect())
     yield found
     found.close()
 

@@ -9,8 +9,8 @@ import pytest
 
 from replitree.client.connection import Connection
 from replitree.errors import BadInput
-from tests.cli.conftest import NOWHERE, Run, connected
-from tests.replica.inprocess import InProcessCluster, rows
+from tests.cli.conftest import Run, connected
+from tests.replica.inprocess import NOWHERE, InProcessCluster, rows
 
 URL = ("--url", NOWHERE)
 

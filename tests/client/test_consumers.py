@@ -8,16 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from replitree.client.connection import Connection
 from replitree.client.table import Table
-from replitree.client.transport.access import Access
-from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, InvalidName, TableNotFound
 from replitree.protocol.core.effects import LogIndex
 from replitree.replica.table import consuming, maintenance
 from replitree.replica.table.feeds import Feeds
 from replitree.wire.feed_errors import ConsumerExpired, FeedOff, OffsetExpired
-from tests.replica.inprocess import TOKEN, InProcessCluster, wait_for
+from tests.replica.inprocess import InProcessCluster, wait_for
 
 
 @pytest.fixture
@@ -32,13 +29,11 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProce
 
 @pytest.fixture
 def table(cluster: InProcessCluster) -> Iterator[Table]:
-    access = Access("zk://nowhere:1/replitree", TOKEN)
-    connection = Connection(access, lambda: MemoryCoordination(cluster.admin.shared))
-    table = connection.table("t")
-    table.set_feed("24h")
-    cluster.wait_alike()
-    yield table
-    connection.close()
+    with cluster.connect() as connection:
+        table = connection.table("t")
+        table.set_feed("24h")
+        cluster.wait_alike()
+        yield table
 
 
 def wait_kept(cluster: InProcessCluster, kept: int) -> None:
@@ -127,9 +122,7 @@ def test_a_consumer_begins_within_the_log(table: Table) -> None:
 
 def test_a_dropped_table_is_not_found_where_its_names_are_asked_for(cluster: InProcessCluster, table: Table) -> None:
     table.create_consumer("etl")
-    with Connection(
-        Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(cluster.admin.shared)
-    ) as other:
+    with cluster.connect() as other:
         other.drop_table("t")
     asked: tuple[Callable[[], object], ...] = (
         *(table.consumers, table.views, table.tags, table.streams),

@@ -15,13 +15,11 @@ import pytest
 
 from replitree.client.connection import Connection
 from replitree.client.table import Table
-from replitree.client.transport.access import Access
-from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, ReplicaBehind, SnapshotExpired
 from replitree.replica.table import feeds
 from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired, SchemaChanged, TableReplaced
 from tests.project.source import ROOT as ROOT_FOLDER
-from tests.replica.inprocess import TOKEN, InProcessCluster, wait_for
+from tests.replica.inprocess import InProcessCluster, wait_for
 from tests.replica.test_lost_parts import break_part
 
 DAY = "1 day"
@@ -38,9 +36,8 @@ def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
 
 @pytest.fixture
 def connection(cluster: InProcessCluster) -> Iterator[Connection]:
-    made = Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(cluster.admin.shared))
-    yield made
-    made.close()
+    with cluster.connect() as made:
+        yield made
 
 
 def made(connection: Connection, **options: Any) -> Table:
@@ -205,7 +202,7 @@ def test_the_feed_goes_on_after_all_processes_begin_anew(cluster: InProcessClust
     for node in cluster.nodes:
         node.restart()
     wait_for(lambda: all(map(cluster.is_active, cluster.nodes)), "active again")
-    again = Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(cluster.admin.shared))
+    again = cluster.connect()
     table = again.table("t")
     table.insert(rows(6))
     assert counted(read(table, 0)) == counted(before) + counted(

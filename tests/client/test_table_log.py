@@ -11,12 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from replitree.client.connection import Connection
 from replitree.client.read.as_of import index_of, parse_time
 from replitree.client.read.table_log import as_time, index_at, read_history, search_back
 from replitree.client.table import Table
-from replitree.client.transport.access import Access
-from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, SnapshotExpired, TableNotFound
 from replitree.procedures import run
 from replitree.protocol.core import effects as fx
@@ -28,7 +25,7 @@ from replitree.wire.block_ids import token_block
 from replitree.wire.reached import Reached
 from replitree.wire.remembered import Earlier, Remembered
 from tests.client.conftest import FakeCluster
-from tests.replica.inprocess import TOKEN, InProcessCluster
+from tests.replica.inprocess import InProcessCluster
 from tests.times import time_of
 
 PLACE = TablePlace("/t")
@@ -175,10 +172,8 @@ def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
 
 @pytest.fixture
 def table(cluster: InProcessCluster) -> Iterator[Table]:
-    access = Access("zk://nowhere:1/replitree", TOKEN)
-    connection = Connection(access, lambda: MemoryCoordination(cluster.admin.shared))
-    yield connection.table("t")
-    connection.close()
+    with cluster.connect() as connection:
+        yield connection.table("t")
 
 
 def test_history_of_a_table_says_what_was_done(table: Table) -> None:

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replitree.client.connection import Connection
 from replitree.client.table import Table
-from replitree.client.transport.access import Access
-from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, InvalidName, ReplicaBehind, SnapshotExpired
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -19,7 +16,7 @@ from replitree.replica.table import maintenance
 from replitree.replica.table.snapshots import Snapshots
 from replitree.storage.objects import open_store
 from replitree.wire.block_ids import restore_token
-from tests.replica.inprocess import ROOT, TOKEN, InProcessCluster, wait_for
+from tests.replica.inprocess import ROOT, InProcessCluster, wait_for
 from tests.shared.stores import FOLDER, on
 
 EXPIRED = "has no part|knows what the table was"
@@ -36,10 +33,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProce
 
 @pytest.fixture
 def table(cluster: InProcessCluster) -> Iterator[Table]:
-    access = Access("zk://nowhere:1/replitree", TOKEN)
-    connection = Connection(access, lambda: MemoryCoordination(cluster.admin.shared))
-    yield connection.table("t")
-    connection.close()
+    with cluster.connect() as connection:
+        yield connection.table("t")
 
 
 def keys(table: Table, as_of: int | str) -> list[int]:
@@ -214,8 +209,7 @@ def test_strict_reads_ask_nothing_about_tags(table: Table, monkeypatch: pytest.M
 
 
 def test_drop_of_the_table_takes_its_tags(cluster: InProcessCluster) -> None:
-    access = Access("zk://nowhere:1/replitree", TOKEN)
-    with Connection(access, lambda: MemoryCoordination(cluster.admin.shared)) as connection:
+    with cluster.connect() as connection:
         place = TablePlace(layout.table_path(ROOT, "t"))
         connection.table("t").tag("a")
         assert cluster.admin.perform(fx.Children(layout.tags(place))) == ("a",)
@@ -317,7 +311,7 @@ def test_tag_keeps_parts_in_an_object_store(tmp_path: Path, store_url: str, monk
     monkeypatch.setattr(maintenance, "TAGS_S", 0.0)
     cluster = InProcessCluster(tmp_path, old_parts_lifetime_s=0.0)
     definition = cluster.create_table(schema="k bigint not null", storage=store_url)
-    connection = Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(cluster.admin.shared))
+    connection = cluster.connect()
     try:
         table, store = connection.table("t"), open_store(store_url)
 

@@ -15,6 +15,8 @@ from urllib.parse import urlencode
 
 import pyarrow as pa
 
+from replitree.client.connection import Connection
+from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
 from replitree.procedures import run
@@ -49,6 +51,9 @@ T = TypeVar("T")
 wait_for = waiting.wait_for
 ROOT = "/replitree"
 TOKEN = "0123456789abcdef0123456789abcdef"
+NOWHERE = "zk://nowhere:1/replitree"
+"""The URL of a cluster whose replicas and coordination are in this process."""
+
 LEASE_S = 60.0
 SCHEMA = "k bigint not null, v double, s string"
 
@@ -265,6 +270,10 @@ class InProcessCluster:
     def is_active(self, node: Node, table: str = "t") -> bool:
         server = node.server
         return server is not None and table in server._tables and server.table(table).availability.state is State.ACTIVE  # noqa: SLF001
+
+    def connect(self) -> Connection:
+        """Return a new connection of a client, which the caller closes."""
+        return Connection(Access(NOWHERE, TOKEN), lambda: MemoryCoordination(self.admin.shared))
 
     def clean(self, first: int, table: str = "t") -> None:
         """Let coordination forget the entries below an index, as the cleaner does once every replica has pulled them."""
