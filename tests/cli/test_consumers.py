@@ -57,7 +57,9 @@ def test_wrong_consumers_are_refused(run: Run, connection: Connection) -> None:
         (("move", "t", "etl", "0"), "stands at 1 and was not moved back to 0"),
         (("create", "t", "etl"), "there is a consumer 'etl' already, which stands at 1"),
         (("create", "t", "7"), "can't be a consumer's name"),
-        (("create", "t", "b", "--hold", "soon"), "soon"),
+        (("create", "t", "b", "--hold", "soon"), "hold is a number with a unit"),
+        (("create", "t", "b", "--from", "-5"), "can't begin at -5: the log goes from 0 to 1"),
+        (("create", "t", "b", "--from", "9"), "can't begin at 9: the log goes from 0 to 1"),
     ):
         ran = run("consumers", *arguments, *URL)
         assert (ran.status, message in ran.err) == (2, True), ran.err

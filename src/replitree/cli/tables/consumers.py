@@ -80,7 +80,7 @@ def create_consumer(
     with how.connect() as connection:
         made = connection.table(table).create_consumer(
             consumer,
-            int(start) if start.isdecimal() else start,
+            int(start) if start.removeprefix("-").isdecimal() else start,
             hold=hold,
             bytes_max=bytes_max or HOLD_BYTES_MAX,
             command_id=how.command_id,

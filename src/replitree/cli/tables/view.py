@@ -94,7 +94,7 @@ def backfill_view(table: Name, view: ViewName, at: Cluster) -> None:
     done = (
         f"{filled.rows:,} rows were inserted"
         if filled.outcome == "inserted"
-        else "nothing to do: it was filled before, or never to be"
+        else "nothing to do, as it was filled before or created with --no-backfill"
     )
     at.out.result(value, f"{view} of {table}: {done}")
 
