@@ -545,7 +545,7 @@ class Table(TableChanges):
             From the entry at `start` up to the one at `end`, not included.  By default up to the end of what a replica has:
             all that this connection has written.  `Changes.end` is where the next read starts.
         consumer
-            Instead of `start`: what this consumer has not read.  `move_consumer` says that it has, when the rows are safe.
+            Begin at the position of this consumer, instead of `start`.  Call `move_consumer` when the rows are stored.
         columns
             Names, in the order wanted; all by default.  `_change_type`, `_commit_version` and `_commit_timestamp` follow.
         where

@@ -1,4 +1,4 @@
-"""Consumers: named readers of the change feed, for which replicas keep what they have not read yet."""
+"""Consumers: named positions in the change feed, from which on replicas keep everything."""
 
 from __future__ import annotations
 
@@ -56,7 +56,13 @@ class TableConsumers(ChangingTable):
         """Return the index of the log that a time, or the name of a tag, means."""
 
     def consumers(self) -> tuple[Consumer, ...]:
-        """Return the consumers of the change feed, by name; those whose hold has ended, too."""
+        """Return the consumers of the change feed, by name, with those whose hold has ended.
+
+        Raises
+        ------
+        TableNotFound
+            The table was dropped.
+        """
         found = self._catalog.run(all_consumers(self._catalog.place(self.name)))
         return self._catalog.of_table(self.name, found)
 
@@ -70,19 +76,19 @@ class TableConsumers(ChangingTable):
         command_id: str | None = None,
         timeout_s: float = COMMAND_S,
     ) -> Consumer:
-        """Make a named reader of the change feed: replicas keep what it has not read, until it says that it has.
+        """Create a consumer: replicas keep everything from its position on, until it is moved or its hold ends.
 
         Parameters
         ----------
         name
             A letter, then letters, digits, ``_``, ``.`` and ``-``.
         start
-            What it reads first: ``latest``: the entries that come; ``earliest``: all that the feed has; ``snapshot``: the table
-            as it is now, whose parts stay until it moves; or an index of the log, a time, or a tag.
+            Where it begins.  ``latest``: the next entry; ``earliest``: the first entry that the feed has; ``snapshot``: the
+            table as it is now, whose parts stay until the consumer moves; or an index up to the end of the log, a time, a tag.
         hold
-            How long everything is kept when the consumer does not move although there is something to read, as in ``"36h"``.
+            The hold ends when the consumer has not moved for so long although there is something to read, as in ``"36h"``.
         bytes_max
-            How many bytes of parts that left the table a replica keeps for this consumer alone.
+            The hold ends when a replica keeps more bytes of old parts for this consumer alone.
         command_id
             Of an earlier try; with the same id the consumer of that try is the answer.
         timeout_s
@@ -91,13 +97,13 @@ class TableConsumers(ChangingTable):
         Raises
         ------
         BadInput
-            There is a consumer of this name, the name can't be one, or a limit is wrong.
+            There is a consumer of this name, the name can't be one, a limit is wrong, or `start` is above the end of the log.
         FeedOff
             The table keeps no change feed.
         OffsetExpired, SnapshotExpired
             The feed is not kept from there on.
         Unavailable
-            No replica makes it; there is none.
+            No replica takes it; there is no consumer.
         OutcomeUnknown
             There may be one: repeat it with the same id.
         """
@@ -125,31 +131,31 @@ class TableConsumers(ChangingTable):
         return True
 
     def move_consumer(self, name: str, index: int, *, timeout_s: float = COMMAND_S) -> None:
-        """Say that a consumer has read everything below an index: what only it needed there may go.
+        """Move a consumer forward: replicas may delete what only it has kept below the index.
 
         Parameters
         ----------
         name
             The consumer's.
         index
-            `Changes.end` of what was read; the consumer's own index says that its snapshot was read.
+            `Changes.end` of what was read and stored; after a snapshot, the consumer's own index.
         timeout_s
             How long to wait for a replica, in seconds.
 
         Raises
         ------
         BadInput
-            There is no such consumer, it stands above the index, or the log ends below the index.
+            There is no such consumer, its position is above the index, or the log ends below the index.
         ConsumerExpired
             Its hold has ended.
         Unavailable, OutcomeUnknown
-            No replica moves it, or it may be moved: a move may be repeated.
+            No replica says that it has moved it; try again.
         """
         verb = f"consumers/{quote(check_consumer_name(name))}"
         self._commander.ask("PUT", verb, _Stands, {"index": index}, timeout_s=timeout_s)
 
     def drop_consumer(self, name: str, *, timeout_s: float = COMMAND_S) -> None:
-        """Drop a consumer; what only it has kept is deleted from disk within a minute.
+        """Drop a consumer; replicas delete what only it has kept within a minute.
 
         Parameters
         ----------

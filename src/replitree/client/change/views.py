@@ -22,20 +22,20 @@ BACKFILL_S = 600.0
 
 
 class MaterialisedView(msgspec.Struct, frozen=True, kw_only=True):
-    """A materialised view: what it makes of every insert into its source, in the same commit.
+    """A materialised view, which writes to its target in the commit of every insert into its source.
 
     Attributes
     ----------
     name, source, target
         Its name, the table whose inserts it sees, and the table that it writes to.
     select
-        SQL of its value, by column of the target.
+        For each selected column of the target, the SQL of its value.
     where, group_by
-        Which rows, empty: all; and the columns of the target that make groups.
+        The condition for rows of the source (empty: all rows), and the columns of the target by which it groups.
     is_filled
-        Whether the rows from before the view are in the target, or were never to come.
+        False while its backfill is open: the rows that the source had before the view are not in the target yet.
     id
-        Of the command that created it.
+        The id of the command that created it.
     """
 
     name: str
@@ -49,16 +49,16 @@ class MaterialisedView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backfilled(msgspec.Struct, frozen=True):
-    """What became of a backfill.
+    """The result of a backfill.
 
     Attributes
     ----------
     outcome
-        "inserted", or "duplicate" when it was done before.
+        "inserted", or "duplicate" when there was nothing left to do.
     rows
         How many rows it has inserted into the target.
     index
-        Of its entry in the target's log, if it has one and that is known.
+        The index of its entry in the target's log; None when it inserted no rows, or that is not known.
     """
 
     outcome: str
@@ -105,17 +105,17 @@ class TableViews(ChangingTable):
         target
             A table of this cluster; the replicas that take inserts must have both tables.
         select
-            SQL of its value, by column of the target: expressions over this table's columns, and with `group_by` ``sum(x)``,
-            ``count(*)``, ``count(x)``, ``min(x)`` or ``max(x)``.  A list of names takes columns as they are.
+            For each column of the target, the SQL of its value: an expression over this table's columns, or with `group_by`
+            ``sum(x)``, ``count(*)``, ``count(x)``, ``min(x)`` or ``max(x)``.  A list of names takes columns as they are.
         where
-            Which rows, as in a mutation; empty: all.
+            The condition for rows of this table, as in a mutation; empty: all rows.
         group_by
-            Columns of the target that make groups within one insert; none: each row stays a row.
+            Selected columns of the target by which the rows of one insert are grouped; none: each row gives one row.
         backfill
-            Whether the rows that this table has already are inserted into the target, too, before this returns.  If that is cut
-            off, `backfill_view` goes on.
+            True: also insert what the view makes of the rows that this table has, before this returns.  If that is interrupted,
+            `backfill_view` goes on.
         command_id
-            Of an earlier try, 1 to 64 letters, digits, ``-`` and ``_``; with the same id nothing is created twice.
+            The id of an earlier try, 1 to 64 letters, digits, ``-`` and ``_``: with the same id no second view is created.
         timeout_s
             How long to wait for the creation, and again for the backfill, in seconds.
 
@@ -127,11 +127,11 @@ class TableViews(ChangingTable):
         Raises
         ------
         BadInput
-            The view can't be read, or these tables can't have it; says what to use instead.
+            The view can't be read, or these tables can't have it; the message says what to use instead.
         TableNotFound
             There is no such target.
         Unavailable
-            No replica has both tables and takes it; there is no view.
+            No active replica has both tables; there is no view.
         OutcomeUnknown
             There may be a view; the error's token is its id.
         """
@@ -153,7 +153,13 @@ class TableViews(ChangingTable):
         return result
 
     def views(self) -> tuple[MaterialisedView, ...]:
-        """Return the materialised views of this table, in the order of their creation."""
+        """Return the materialised views of this table, in the order of their creation.
+
+        Raises
+        ------
+        TableNotFound
+            The table was dropped.
+        """
         from replitree.storage.sql.view import decode_view
 
         found = self._catalog.run(read_known(self._catalog.place(self.name)))
@@ -174,7 +180,7 @@ class TableViews(ChangingTable):
         return self._catalog.of_table(self.name, views)
 
     def backfill_view(self, name: str, *, timeout_s: float = BACKFILL_S) -> Backfilled:
-        """Insert the rows from before a view into its target, unless that was done: however often, they come once.
+        """Insert what a view makes of the rows that its source had before it, unless that was done: they are inserted once.
 
         Parameters
         ----------
@@ -188,7 +194,7 @@ class TableViews(ChangingTable):
         BadInput
             There is no such view, or it has no value for a row.
         SnapshotExpired
-            The version at which the view begins is gone.
+            The replicas no longer have the version at which the view begins.
         Unavailable
             No replica of both tables does it now; try again.
         OutcomeUnknown
@@ -200,14 +206,14 @@ class TableViews(ChangingTable):
         )[1]
 
     def drop_view(self, name: str, *, command_id: str | None = None, timeout_s: float = COMMAND_S) -> CommandResult:
-        """Drop a materialised view: inserts go on without it, and what it has written stays in the target.
+        """Drop a materialised view: later inserts go without it, and its rows stay in the target.
 
         Parameters
         ----------
         name
             The view.
         command_id
-            Of an earlier try.
+            The id of an earlier try: with the same id the answer is the result of that one.
         timeout_s
             How long to wait for a replica, in seconds.
 

@@ -15,24 +15,24 @@ from replitree.protocol.upkeep.consumers import read_consumer, read_consumers
 
 
 class Consumer(msgspec.Struct, frozen=True, kw_only=True):
-    """A named reader of the change feed, for which replicas keep what it has not read.
+    """A named position in the change feed: replicas keep everything from there on.
 
     Attributes
     ----------
     name
-        What reads call it: ``changes(consumer=name)``.
+        As in ``changes(consumer=name)``.
     index
-        The first entry of the log that it has not read.
+        The first entry of the log that its reader has not read.
     time
-        When it was made, moved or found to be over last, in UTC, by coordination's clock.
+        When it was created, moved or marked as expired last, in UTC, by coordination's clock.
     hold_s, bytes_max
-        For how long it holds when it does not move, in seconds, and how many bytes a replica keeps for it alone.
+        Its hold ends when it has not moved for so many seconds, or when a replica keeps more bytes for it alone.
     snapshot
-        The version that it reads before the entries, if it has not yet; its index is the same.
+        The version that its reader reads first, equal to `index`; None: it has been read, or there was none to read.
     expired
         Why its hold has ended; empty: it holds.
     replica
-        The replica that made it.
+        The replica that created it.
     """
 
     name: str
