@@ -236,7 +236,7 @@ def let_uploads_age(cluster: LocalCluster, table: Table) -> None:
     """Let nobody have been heard of for years who writes an upload."""
     for name in cluster.names:
         folder = cluster.folder / name / "data" / "tables" / table.definition.folder_name / "uploads"
-        for path in folder.glob("*"):
+        for path in folder.rglob("*"):
             os.utime(path, (1, 1))
 
 
