@@ -21,7 +21,7 @@ FEEDS = SmallModels(
         "emitted-while-open": 3,
         "failed-like-settled": 5,
         "fetched-parts-not-marked": 11,
-        "hole-not-noticed": 11,
+        "hole-not-noticed": 9,
         "journal-follows-one": 3,
         "later-loss-not-looked-at": 11,
         "lines-of-consumers-forgotten": 6,
