@@ -36,6 +36,7 @@ from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.core.streams import StreamBatch
 from replitree.protocol.propose.propose import command_block
 from replitree.protocol.state.registration import is_broken
+from replitree.protocol.upkeep.consumers import NO_FLOOR, decode_consumer
 from replitree_verify.engine.steps import Turn
 from replitree_verify.process.lost_parts import kept_rows
 from replitree_verify.process.read_requests import Shown, ShowRows, Told
@@ -381,8 +382,17 @@ class Observer:
     def removed(self, replica: str, before: Disk) -> None:
         """Check that what a replica has removed from its disk, which was so before, was not the last of its kind."""
         gone = {name for name, _ in before.parts} - {name for name, _ in self.disks[replica].parts}
-        self._removed.setdefault(replica, set()).update(gone)
         look = self.look({}, ())
+        # An entry that is executed in part has taken out some of its sources.  They may go while no consumer reads the entry.
+        # One that is made later, and before the entry is executed to its end, was never promised them.
+        place, consumers = look.log.replica(replica), layout.consumers(look.log.table)
+        queued = {index for index, _ in look.log.queue(place)} if self.tree.exists(layout.log_pointer(place)) else set()
+        names = self.tree.children(consumers) or () if self.tree.exists(consumers) else ()
+        nodes = (self.tree.get(f"{consumers}/{name}") for name in names)
+        values = [decode_consumer(node.value, consumers) for node in nodes if node is not None]
+        held_from = min((value.index for value in values if not value.expired), default=NO_FLOOR)
+        unread = (parts for at, parts in look.log.fed_from(0).items() if at in queued and at < held_from)
+        self._removed.setdefault(replica, set()).update(gone.difference(*unread))
         wrong = inserted_rows_are_there(look) or detached_rows_are_kept(look) or tagged_parts_are_there(look)
         wrong = wrong or consumers_have_their_feed(look)
         wrong = wrong or self.rotten_rows_are_kept(self.disks)
