@@ -16,6 +16,7 @@ from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.feed.definition import EntryFeed, OpenInserts, advance, step_of, timestamp_us
 from replitree.protocol.upkeep.consumers import NO_FLOOR
 from replitree.replica.kit.feed_journal import FeedJournal
+from replitree.replica.kit.logs import Log
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.kit.version_log import EntryChange, Version, VersionLog
 from replitree.replica.perform import versions
@@ -156,9 +157,12 @@ def test_parts_are_needed_for_as_long_as_the_feed_is_kept(tmp_path: Path) -> Non
     assert journal.is_long()
     journal.trim(LogIndex(1))
     assert not journal.is_long(), "it was done a moment ago"
-    assert journal.needed_from(everything, LogIndex(0)) == {new.name, merged.name, mutated.name}
+    assert journal.needed_from(everything, LogIndex(1)) == {new.name, merged.name, mutated.name}
     journal.trim(NO_FLOOR)
-    assert journal.needed_from(everything, LogIndex(0)) == frozenset()
+    assert needed() == []
+    # A consumer that begins before the feed's time holds what the version log still names.
+    assert journal.needed_from(everything, LogIndex(0)) == {*everything}
+    assert journal.needed(LogIndex(1)) == (new.name, merged.name, mutated.name)
     kept_s[0] = 100_000.0
     journal.forget()
     assert needed() == [old, new, merged, mutated]
@@ -177,3 +181,20 @@ def test_a_replica_that_has_not_written_down_what_it_has_executed_sends_readers_
         feeds.take(LogIndex(4), None, 0.0)
     process.versions.catch_up()
     assert feeds.take(LogIndex(3), None, 0.0).end == 3
+
+
+@pytest.mark.parametrize(("kept_s", "is_kept"), [(KEPT_S, False), (1e12, True)])
+def test_no_consumer_is_made_before_an_old_entry_that_is_not_executed(
+    tmp_path: Path, kept_s: float, is_kept: bool
+) -> None:
+    """The entry may be executed in part, and the feed has let go of what it took out."""
+    process = Process(tmp_path, History(Random(0), 5), 0)
+    old = OldParts(PartStore(tmp_path), 3_600.0)
+    process.versions = versions.Versions(process.progress, old, tmp_path, process.look_up, Log(), lambda: kept_s)
+    process.pull(3)
+    feeds = Feeds("r1", LocalParts(PartStore(tmp_path), process.progress, old, process.versions), "1h", lambda: None)
+    if is_kept:
+        feeds.check_from(LogIndex(0))
+        return
+    with pytest.raises(ReplicaUnavailable, match="has not executed entry 0 yet, which is older than the feed's time"):
+        feeds.check_from(LogIndex(0))

@@ -46,14 +46,15 @@ class FedEntry:
 class _Known:
     """What entries without a gap say, from `first` up to `end`.
 
-    `needed` has for each part the timestamp and the index of the last entry that needs it, the newest last; `losses` has the
-    lost parts.
+    `needed` has for each part the timestamp and the index of the last entry that needs it, the newest last; of entries up to
+    `forgotten` it may lack parts.  `losses` has the lost parts.
     """
 
     first: LogIndex = _NOWHERE
     end: LogIndex = _NOWHERE
     opens: OpenInserts = _NO_OPENS
     needed: dict[str, tuple[int, LogIndex]] = field(default_factory=dict)
+    forgotten: LogIndex = _NOWHERE
     losses: list[tuple[LogIndex, Part]] = field(default_factory=list)
 
     def follow(self, segments: Iterable[Segment]) -> None:
@@ -157,6 +158,13 @@ class FeedJournal:
                         self._known, self._is_read = known, True
                         return
 
+    def _read_from(self, index: LogIndex) -> None:
+        """Read the version log, if that has not been done, or if what entries at or above an index need was forgotten."""
+        # A consumer may begin before the feed's time, at parts that stay for other reasons: it holds them from then on.
+        if index <= self._known.forgotten:
+            self.forget()
+        self.read()
+
     def is_long(self) -> bool:
         """Return whether `trim` has something to forget, which it has not done for a while."""
         kept_s, now = self._feed_s(), self._clock()
@@ -175,7 +183,13 @@ class FeedJournal:
             needed = self._known.needed
             over = takewhile(lambda part: needed[part][0] < since_us and needed[part][1] < floor, needed)
             for part in list(over):
-                del needed[part]
+                _, last = needed.pop(part)
+                self._known.forgotten = max(self._known.forgotten, last)
+
+    def is_over(self, entry: FedEntry) -> bool:
+        """Return whether the feed does not keep what an entry needs any more, unless a consumer holds it."""
+        kept_s = self._feed_s()
+        return kept_s is None or entry.timestamp_us < 1_000_000 * (self._clock() - kept_s)
 
     def unneeded(self, parts: Sequence[str]) -> tuple[str, ...]:
         """Return those of some parts that the feed does not need.  Raises OSError when the disk refuses."""
@@ -190,7 +204,7 @@ class FeedJournal:
 
     def needed_from(self, parts: Sequence[str], index: LogIndex) -> frozenset[str]:
         """Return those of some parts that entries at or above an index need.  Raises OSError when the disk refuses."""
-        self.read()
+        self._read_from(index)
         with self._lock:
             needed = self._known.needed
             return frozenset(part for part in parts if needed.get(part, _NEVER)[1] >= index)
@@ -203,7 +217,7 @@ class FeedJournal:
         kept_s = self._feed_s()
         if kept_s is None and floor >= NO_FLOOR:
             return ()
-        self.read()
+        self._read_from(floor)
         since_us = 0 if kept_s is None else 1_000_000 * (self._clock() - kept_s)
         with self._lock:
             needed = self._known.needed.items()

@@ -164,7 +164,7 @@ class Feeds:
         self._journal.read()
 
     def check_from(self, start: LogIndex) -> None:
-        """Check that everything that is executed from an index on is here.  Raises as `take`."""
+        """Check that everything from an index on is here, or is still to come.  Raises as `take`."""
         self.check()
         here = self.end
         if here is None:
@@ -177,7 +177,15 @@ class Feeds:
             # These entries may be gone from the log before they are written down: then a consumer would never get them.
             raise self._unwritten()
         # Of later entries the parts may still be on their way.
-        self._check_parts(start, self._journal.entries(start, max(start, here)))
+        executed = max(start, here)
+        self._check_parts(start, self._journal.entries(start, executed))
+        # An old one may be executed in part, and what it took out be gone.
+        for entry in self._journal.entries(executed, max(executed, self._journal.end)):
+            if self._journal.is_over(entry):
+                raise ReplicaUnavailable(
+                    f"replica {self._name} has not executed entry {entry.index} yet, which is older than the feed's time; try"
+                    " again, or ask another replica"
+                )
 
     def _unwritten(self) -> ReplicaUnavailable:
         # After a pull whose process died, or while the disk refuses.
