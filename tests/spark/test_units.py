@@ -264,6 +264,6 @@ def test_quorum_of_a_write_is_refused_before_anything_is_opened(
 
 
 def test_a_session_without_a_jvm_is_not_recorded(tmp_path: Path) -> None:
-    connected: Any = object()
+    connected: Any = type("SparkSession", (), {})()
     with closing(Recorder(tmp_path / "history.jsonl")) as recorder, pytest.raises(BadInput, match="Spark Connect"):
         recorded(connected, recorder)
