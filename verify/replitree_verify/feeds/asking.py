@@ -49,7 +49,7 @@ def noted(known: Standing, pointer: int, entries: tuple[Written, ...]) -> Standi
         if known.pointer < pointer:
             desk.pull(pointer)
         else:
-            desk.versions.catch_up()
+            desk.catch_up()
         return desk.standing._replace(pointer=pointer)
 
 

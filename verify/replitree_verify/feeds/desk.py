@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -136,9 +137,15 @@ class Desk:
     def __init__(self, root: Path, standing: Standing, log: Sequence[Written], first: int, kept: Kept) -> None:
         self._root, self._standing, self._log, self._first, self._kept = root, standing, log, first, kept
         (root / FOLDER).mkdir()
+        begins = sorted(int(name) for name, _ in standing.files)
+        ends = dict(pairwise((*begins, standing.pointer)))
         for name, content in standing.files:
-            (root / FOLDER / name).write_bytes(content)
-        self._date_segments()
+            path = root / FOLDER / name
+            path.write_bytes(content)
+            # The version log takes the time of a segment's file for that of its last entry when it forgets old ones.
+            written = [each.written_ms for each in log if int(name) <= each.index < ends[int(name)]]
+            at = (written[-1] if written else 0) / 1_000
+            os.utime(path, (at, at))
         self._shelf = _Shelf(root, (*standing.held, *standing.old))
         (root / "retired").mkdir()
         for name in standing.old:
@@ -151,18 +158,14 @@ class Desk:
         self.progress.take_over(
             Loaded(here, queue, PartSet.of(map(parse_part, standing.held))), self.progress.begin_load()
         )
-        self.versions = Versions(self.progress, self.old_parts, root, self._look_up, _QUIET, self._feed_s)
-
-    def _feed_s(self) -> float | None:
-        return None if self._kept.since is None else time.time() - self._kept.since
-
-    def _date_segments(self) -> None:
-        """Give each segment the time of its last entry, which is when it was written last."""
-        begins = sorted(int(name) for name, _ in self._standing.files)
-        for begin, end in zip(begins, [*begins[1:], self._standing.pointer], strict=False):
-            written = [each.written_ms for each in self._log if begin <= each.index < end]
-            at = (written[-1] if written else 0) / 1_000
-            os.utime(self._root / FOLDER / str(begin), (at, at))
+        self.versions = Versions(
+            self.progress,
+            self.old_parts,
+            root,
+            self._look_up,
+            _QUIET,
+            lambda: None if kept.since is None else time.time() - kept.since,
+        )
 
     def _look_up(self, procedure: fx.Procedure[Any]) -> Any:
         """Read the table's log, as far as coordination has it."""
@@ -199,12 +202,14 @@ class Desk:
         self.versions.journal.read()
         self.versions.take_in(items, place, {each.index: each.written_ms for each in self._log})
         self.progress.pulled(place, items)
-        followed, read = (
-            self.versions.journal,
-            FeedJournal(VersionLog(self._root / FOLDER, TABLE.incarnation), lambda: None),
-        )
-        if _known_by(followed) != _known_by(read):
-            raise ProcedureFailed(f"the journal in memory knows {_known_by(followed)}, and the disk {_known_by(read)}")
+        followed = _known_by(self.versions.journal)
+        read = _known_by(FeedJournal(VersionLog(self._root / FOLDER, TABLE.incarnation), lambda: None))
+        if followed != read:
+            raise ProcedureFailed(f"the journal in memory knows {followed}, and the disk {read}")
+
+    def catch_up(self) -> None:
+        """Note what was pulled and is not noted yet, as far as the log has it still."""
+        self.versions.catch_up()
 
     def clear(self) -> None:
         """Remove the old parts, and forget the entries, that nothing keeps; as maintenance does it."""
@@ -212,11 +217,12 @@ class Desk:
         chosen = self.old_parts.choose_due()
         self.old_parts.remove_chosen(chosen, NO_TAGS, self._kept.consumers, self.versions.forget_old)
 
-    def fetch(self, others: Mapping[str, frozenset[str]]) -> None:
-        """Fetch parts that only the feed needs; `others`: the names of the parts on the disk of each other replica."""
+    def fetch(self, others: Iterable[tuple[str, frozenset[str]]]) -> None:
+        """Fetch parts that only the feed needs; `others`: each other replica, and the names of the parts on its disk."""
+        disks = dict(others)
 
         def manifest_of(other: str, part: str) -> Any:
-            return SimpleNamespace(content=part) if part in others[other] else None
+            return SimpleNamespace(content=part) if part in disks[other] else None
 
         def fetch(wanted: Sequence[fx.FetchPart]) -> list[fx.Fetched]:
             self._shelf.names |= {each.part for each in wanted}
@@ -226,7 +232,7 @@ class Desk:
             definitions=SimpleNamespace(
                 current=SimpleNamespace(is_shared=False, feed="1d" if self._kept.since is not None else "")
             ),
-            performer=SimpleNamespace(look_up=lambda _: [Replica(TABLE, name) for name in sorted(others)]),
+            performer=SimpleNamespace(look_up=lambda _: [Replica(TABLE, name) for name in sorted(disks)]),
             replica=self.progress.replica,
             log=_QUIET,
         )

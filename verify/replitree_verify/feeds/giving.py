@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
@@ -86,58 +86,33 @@ def first_known(standing: Standing, log: tuple[Written, ...]) -> int:
 
 @lru_cache(1 << 16)
 def _after(
-    what: Callable[[Desk], None], standing: Standing, log: tuple[Written, ...], first: int, kept: Kept
+    do: Callable[..., None], standing: Standing, log: tuple[Written, ...], first: int, kept: Kept, *arguments: Any
 ) -> Standing:
     with desk_of(standing, log, first, kept) as desk:
-        what(desk)
+        do(desk, *arguments)
         return desk.standing
-
-
-class _Pull(NamedTuple):
-    end: int
-
-    def __call__(self, desk: Desk) -> None:
-        desk.pull(self.end)
-
-
-class _Fetch(NamedTuple):
-    others: tuple[tuple[str, frozenset[str]], ...]
-
-    def __call__(self, desk: Desk) -> None:
-        desk.fetch(dict(self.others))
-
-
-def _catch_up(desk: Desk) -> None:
-    desk.versions.catch_up()
-
-
-def _clear(desk: Desk) -> None:
-    desk.clear()
 
 
 def pulled(seat: Seat, state: FeedState, end: int) -> Standing:
     """Return a replica whose version log has what a pull up to an index has brought."""
-    return _after(_Pull(end), seat.standing, state.log, state.first, Kept(0.0))
+    # What keeps the feed is left out: a pull removes nothing, and one result serves all states that differ in that.
+    return _after(Desk.pull, seat.standing, state.log, state.first, Kept(0.0), end)
 
 
 def caught_up(seat: Seat, state: FeedState) -> Standing:
     """Return a replica whose version log has caught up with where it stands, as far as it can."""
-    return _after(_catch_up, seat.standing, state.log, state.first, Kept(0.0))
+    return _after(Desk.catch_up, seat.standing, state.log, state.first, Kept(0.0))
 
 
 def cleared(seat: Seat, state: FeedState) -> Standing:
     """Return a replica without the old parts and the entries that nothing keeps."""
-    return _after(_clear, seat.standing, state.log, state.first, state.kept)
+    return _after(Desk.clear, seat.standing, state.log, state.first, state.kept)
 
 
 def fetched(seat: Seat, state: FeedState) -> Standing:
     """Return a replica with the parts that only the feed needs and that another one has."""
-    others = tuple(
-        (each.name, frozenset(dict(each.disk)).difference(each.broken))
-        for each in state.seats
-        if each is not None and each.name != seat.name
-    )
-    return _after(_Fetch(others), seat.standing, state.log, state.first, state.kept)
+    others = tuple((each.name, frozenset(dict(each.disk)).difference(each.broken)) for each in state.others(seat))
+    return _after(Desk.fetch, seat.standing, state.log, state.first, state.kept, others)
 
 
 def can_be_consumed(seat: Seat, state: FeedState, index: int) -> bool:

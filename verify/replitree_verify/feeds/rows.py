@@ -78,11 +78,8 @@ def brought(queued: Queued) -> dict[Part, Rows]:
 @lru_cache(1 << 14)
 def shown_in(log: tuple[Written, ...], results: Results) -> Mapping[LogIndex, tuple[Counter[str], Counter[str]] | None]:
     """Return the rows that reads show before and after each entry; None: no replica has made one of its parts yet."""
-    known, rows, found = (
-        dict(results),
-        dict[Part, Rows | None](),
-        dict[LogIndex, tuple[Counter[str], Counter[str]] | None](),
-    )
+    known, rows = dict(results), dict[Part, Rows | None]()
+    found = dict[LogIndex, tuple[Counter[str], Counter[str]] | None]()
     before: Counter[str] | None = Counter()
     for queued, written in zip(folded(log), log, strict=True):
         change = queued.change

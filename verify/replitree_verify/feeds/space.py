@@ -111,8 +111,18 @@ class Space(small_search.Space[FeedState]):
                 ("writes down what it has missed", caught_up(seat, state)),
                 ("fetches for the feed", fetched(seat, state)),
             ):
-                if standing != seat.standing:
-                    yield f"{seat.name} {what}", self._fed(state, place, seat, standing)
+                if standing == seat.standing:
+                    continue
+                came = {*standing.old} - {*seat.standing.old}
+                self.probes.add("fetched for the feed" if came else "caught up")
+                disk = dict(seat.disk)
+                for name in came:
+                    disks = (dict(each.disk) for each in state.joined if name not in each.broken)
+                    disk[name] = next(rows[name] for rows in disks if name in rows)
+                yield (
+                    f"{seat.name} {what}",
+                    _put(state, place, Seat(standing, tuple(sorted(disk.items())), seat.broken)),
+                )
 
     def _may_be(self, state: FeedState) -> Iterator[tuple[str, FeedState]]:
         """Give what may happen at any moment."""
@@ -122,16 +132,22 @@ class Space(small_search.Space[FeedState]):
             standing = cleared(seat, state)
             if standing != seat.standing:
                 gone = {*seat.standing.old} - {*standing.old}
-                self._see("old parts deleted" if gone else "", "" if gone else "entries forgotten")
+                self.probes.add("old parts deleted" if gone else "entries forgotten")
                 disk = tuple(each for each in seat.disk if each[0] not in gone)
                 yield f"{seat.name} deletes {sorted(gone)}", _put(state, place, Seat(standing, disk, seat.broken))
-            yield from self._tear(state, place, seat)
+            if seat.standing.files and (spoiled := spent(state.budget, Fault.ROT)) is not None:
+                self.probes.add("version log torn")
+                # The last segment is the one that is written to, and nothing of it is synced.
+                *others, (name, content) = sorted(seat.standing.files, key=lambda each: int(each[0]))
+                files = tuple(sorted((*others, (name, content[:-TORN_BYTES]))))
+                after = _put(state, place, seat._replace(standing=seat.standing._replace(files=files)))
+                yield f"{seat.name} loses the end of its version log", after._replace(budget=spoiled)
             if seat.name in self.model.recovers and (left := self._spent(state, "recover")) is not None:
                 yield from self._clone(left, place, seat.name, "recovers from")
             if seat.name == self.model.consumer and state.consumer is None:
                 for index in range(seat.standing.pointer + 1):
                     if can_be_consumed(seat, state, index):
-                        self._see("consumed")
+                        self.probes.add("consumed")
                         yield (
                             f"{seat.name} makes a consumer at {index}",
                             state._replace(consumer=Consumer(seat.name, index)),
@@ -141,17 +157,16 @@ class Space(small_search.Space[FeedState]):
     def _read(self, state: FeedState) -> FeedState:
         """Return a state with what readers get first for each entry."""
         told = dict(state.told)
-        for seat in state.seats:
-            if seat is None:
-                continue
-            disk = dict(seat.disk)
-            given = given_by(seat, state)
+        for seat in state.joined:
+            disk, given = dict(seat.disk), given_by(seat, state)
             for answer in (*given.whole, *given.single):
-                self._see(answer.error)
+                if answer.error:
+                    self.probes.add(answer.error)
                 for index, us, feed in answer.feed:
+                    # What names a part that is not there breaks F5, and is found there.
                     if index not in told and disk.keys() >= {*named_by(feed.units)}:
                         told[index] = emitted(feed.units, us, disk)
-                        self._see(*(kind for kind, _ in told[index].rows))
+                        self.probes.update(kind for kind, _ in told[index].rows)
         return state if len(told) == len(state.told) else state._replace(told=tuple(sorted(told.items())))
 
     # --- the log ----------------------------------------------------------------------------------------------------------
@@ -167,7 +182,7 @@ class Space(small_search.Space[FeedState]):
         after = state._replace(log=(*state.log, written), asked=done, now=state.now + 1)
         if isinstance(entry, LostEntry):
             after = after._replace(seats=tuple(each and _broken(each, parse_part(entry.part)) for each in after.seats))
-        self._see(kind)
+        self.probes.add(kind)
         yield f"{index}: {asked}", after
 
     def _entry(self, state: FeedState, kind: str, letter: str, index: LogIndex) -> Entry | None:
@@ -194,27 +209,20 @@ class Space(small_search.Space[FeedState]):
             case "drop":
                 return DropEntry(WRITER, EntryId(f"drop{index}"), "*")
             case "rewrite":
-                return self._rewrite(state, index)
+                # Of the first part, as r1 has it: it loses its last row, and gets one that no insert has.
+                writer = state.joined[0].standing
+                if writer.pointer != index or writer.queue or not writer.held:
+                    return None
+                source = writer.held[0]
+                content = content_of((*dict(state.joined[0].disk)[source][:-1], "w0"))
+                return RewriteEntry(WRITER, EntryId(kind), StagingId(kind), (StagedResult(source, 1, 1, content),))
             case "lost" if opened is not None:
                 part = Part(ALL, opened, opened, 0)
-                good = [each for each in state.seats if each is not None]
                 # Where everything is executed: what becomes of a lost part in a queue is for other models.
-                is_calm = all(each.standing.pointer == index and not each.standing.queue for each in good)
+                is_calm = all(each.standing.pointer == index and not each.standing.queue for each in state.joined)
                 is_there = place.parts.covering(part) is not None
                 return LostEntry(WRITER, part.name, "") if is_calm and is_there else None
         return None
-
-    def _rewrite(self, state: FeedState, index: LogIndex) -> Entry | None:
-        """Return a rewrite of the first part, as r1 has it: it loses its last row and gets one of letter w."""
-        writer = state.seats[0]
-        assert writer is not None
-        if writer.standing.pointer != index or writer.standing.queue or not writer.standing.held:
-            return None
-        source = writer.standing.held[0]
-        rows = (*dict(writer.disk)[source][:-1], "w0")
-        return RewriteEntry(
-            WRITER, EntryId("rewrite"), StagingId("rewrite"), (StagedResult(source, 1, 1, content_of(rows)),)
-        )
 
     # --- replicas ---------------------------------------------------------------------------------------------------------
 
@@ -230,7 +238,8 @@ class Space(small_search.Space[FeedState]):
             yield f"{seat.name} pulls up to {to}", _put(state, place, seat._replace(standing=standing))
             left = spent(state.budget, Fault.CRASH)
             if left is not None:
-                self._see("died after a pull")
+                self.probes.add("died after a pull")
+                # Coordination has the pull; the version log, which is written after it, does not.
                 standing = seat.standing._replace(pointer=to, queue=queue)
                 after = _put(state, place, seat._replace(standing=standing))
                 yield f"{seat.name} pulls up to {to} and dies", after._replace(budget=left)
@@ -245,7 +254,7 @@ class Space(small_search.Space[FeedState]):
             if number and not isinstance(item.entry, GetEntry | MergeEntry):
                 continue
             for doing in self._ways(state, seat, item):
-                self._see(doing.what)
+                self.probes.add(doing.what)
                 after = _executed(seat, item, doing)
                 results = dict(state.results)
                 if isinstance(item.entry, MutateEntry):
@@ -259,7 +268,7 @@ class Space(small_search.Space[FeedState]):
         wanted = [part for part in item.change.added if held.covering(part) is None]
         match item.entry:
             case GetEntry(replica=writer):
-                others = [each for each in state.seats if each is not None and each.name != seat.name]
+                others = state.others(seat)
                 if writer == seat.name or not wanted:
                     yield _Doing(tuple(brought(item).items()) if wanted else (), "inserted")
                 elif any(wanted[0] in each.held for each in others):
@@ -293,10 +302,9 @@ class Space(small_search.Space[FeedState]):
             if own is not None:
                 made.append((part, own))
             elif later is not None:
-                others = (each for each in state.seats if each is not None and each.name != seat.name)
                 found = [
                     (each, dict(other.disk)[each.name])
-                    for other in others
+                    for other in state.others(seat)
                     for each in (part, later)
                     if each in other.held
                 ]
@@ -320,87 +328,62 @@ class Space(small_search.Space[FeedState]):
         if part.name in results:
             return results[part.name]
         if state.is_killed:
-            self._see("killed")
+            self.probes.add("killed")
             return disk[source.name]
         return mutated(disk[source.name], item.entry.command)
-
-    def _fed(self, state: FeedState, place: int, seat: Seat, standing: Standing) -> FeedState:
-        """Return the state after a replica has caught up, or has fetched parts that only the feed needs."""
-        came = {*standing.old} - {*seat.standing.old}
-        self._see("fetched for the feed" if came else "caught up")
-        found = dict(seat.disk)
-        for name in came:
-            others = (dict(each.disk) for each in state.seats if each is not None and name not in each.broken)
-            found[name] = next(disk[name] for disk in others if name in disk)
-        return _put(state, place, Seat(standing, tuple(sorted(found.items())), seat.broken))
 
     def _clone(self, state: FeedState, place: int, name: str, how: str) -> Iterator[tuple[str, FeedState]]:
         """Give each way in which a replica takes over the state of another one."""
         own = state.seats[place] or Seat(Standing(name))
-        for source in state.seats:
-            if source is None or source.name == name or source.standing.pointer < state.first or source.broken:
+        for source in state.others(own):
+            if source.standing.pointer < state.first or source.broken:
                 continue
             if how == "recovers from" and own.standing.pointer > source.standing.pointer:
-                self._see("set back")
+                self.probes.add("set back")
             taken, disk = source.standing, dict(own.disk)
             disk |= {part: rows for part, rows in source.disk if part in taken.held}
             old = ({*own.standing.old, *own.standing.held}).difference(taken.held)
             standing = own.standing._replace(
                 pointer=taken.pointer, queue=taken.queue, held=taken.held, old=tuple(sorted(old))
             )
-            self._see(how)
+            self.probes.add(how)
             seat = Seat(standing, tuple(sorted(disk.items())))
             yield f"{name} {how} {source.name}", _put(state, place, seat)
-
-    def _tear(self, state: FeedState, place: int, seat: Seat) -> Iterator[tuple[str, FeedState]]:
-        """Let the end of a version log be lost with its machine."""
-        left = spent(state.budget, Fault.ROT)
-        if left is None or not seat.standing.files:
-            return
-        # Segments are named by where they begin.
-        *others, (name, content) = sorted(seat.standing.files, key=lambda each: int(each[0]))
-        files = (*others, (name, content[:-TORN_BYTES]))
-        self._see("version log torn")
-        after = _put(state, place, seat._replace(standing=seat.standing._replace(files=tuple(sorted(files)))))
-        yield f"{seat.name} loses the end of its version log", after._replace(budget=left)
 
     # --- what may happen so often -------------------------------------------------------------------------------------------
 
     def _count(self, state: FeedState) -> Iterator[tuple[str, FeedState]]:
+        consumer = state.consumer
         for what in self._counts:
             left = self._spent(state, what)
             if left is None:
                 continue
-            for after in self._happened(left, what):
-                if after != left:
-                    self._see(what)
-                    yield what, after
-
-    def _happened(self, state: FeedState, what: str) -> Iterator[FeedState]:
-        consumer = state.consumer
-        match what:
-            case "kill":
-                yield state._replace(is_killed=True)
-            case "clean":
-                yield state._replace(first=max(each.standing.pointer for each in state.seats if each is not None))
-            case "pass" if state.since is not None:
-                yield state._replace(since=state.now)
-            case "switch":
-                yield state._replace(since=0 if state.since is None else None)
-            case "back":
-                yield state._replace(now=max(0, state.now - 2))
-            case "advance" if consumer is not None and not consumer.is_expired:
-                yield state._replace(consumer=replace(consumer, index=consumer.index + 1))
-            case "expire" if consumer is not None:
-                yield state._replace(consumer=replace(consumer, is_expired=True))
+            after = left
+            match what:
+                case "kill":
+                    after = left._replace(is_killed=True)
+                case "clean":
+                    # Beyond what the slowest replica has pulled: it is inactive for too long, and recovers.
+                    after = left._replace(first=max(each.standing.pointer for each in state.joined))
+                case "pass" if state.since is not None:
+                    after = left._replace(since=state.now)
+                case "switch":
+                    after = left._replace(since=0 if state.since is None else None)
+                case "back":
+                    # By two: the next entry is older than the one before it, not as old.
+                    after = left._replace(now=max(0, state.now - 2))
+                case "advance" if consumer is not None and not consumer.is_expired:
+                    after = left._replace(consumer=replace(consumer, index=consumer.index + 1))
+                case "expire" if consumer is not None:
+                    after = left._replace(consumer=replace(consumer, is_expired=True))
+            if after != left:
+                self.probes.add(what)
+                yield what, after
 
     def _spent(self, state: FeedState, what: str) -> FeedState | None:
         if what not in self._counts or not state.counts[at := self._counts.index(what)]:
             return None
         return state._replace(counts=tuple(each - (place == at) for place, each in enumerate(state.counts)))
-
-    def _see(self, *probes: str) -> None:
-        self.probes.update(each for each in probes if each)
 
 
 def _put(state: FeedState, place: int, seat: Seat) -> FeedState:

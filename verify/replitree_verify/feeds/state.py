@@ -8,7 +8,7 @@ from typing import NamedTuple
 from replitree.protocol.core.effects import EntryId, LogIndex, Version
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
-from replitree.protocol.upkeep.consumers import NO_CONSUMERS, ConsumerNode, Consumers, ConsumerValue
+from replitree.protocol.upkeep.consumers import ConsumerNode, Consumers, ConsumerValue
 from replitree_verify.feeds.desk import Kept, Standing, Written
 from replitree_verify.feeds.rows import Emitted, Results, Rows
 from replitree_verify.world.faults import Budget
@@ -90,12 +90,19 @@ class FeedState(NamedTuple):
     @property
     def kept(self) -> Kept:
         """How much of the feed is kept."""
+        # Between two entries: how long the code runs before it reads the clock must not matter.
         since = None if self.since is None else (self.since + 0.5) * TICK_MS / 1_000
-        return Kept(since, _consumers(self.consumer))
+        if self.consumer is None:
+            return Kept(since)
+        expired = "over" if self.consumer.is_expired else ""
+        value = ConsumerValue(self.consumer.index, EntryId("c"), self.consumer.seat, expired=expired)
+        return Kept(since, Consumers(Version(0), (ConsumerNode("c", value, Version(0)),)))
 
+    @property
+    def joined(self) -> tuple[Seat, ...]:
+        """The replicas that have joined."""
+        return tuple(seat for seat in self.seats if seat is not None)
 
-def _consumers(consumer: Consumer | None) -> Consumers:
-    if consumer is None:
-        return NO_CONSUMERS
-    value = ConsumerValue(consumer.index, EntryId("c"), consumer.seat, expired="over" if consumer.is_expired else "")
-    return Consumers(Version(0), (ConsumerNode("c", value, Version(0)),))
+    def others(self, seat: Seat) -> tuple[Seat, ...]:
+        """Return the replicas that have joined, without one."""
+        return tuple(each for each in self.joined if each.name != seat.name)
