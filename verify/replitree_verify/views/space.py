@@ -41,6 +41,12 @@ SEATS = ("r1", "r2")
 TABLES = {"s": SOURCE, "t": TARGET}
 NOT_BEGUN = -1
 
+EPOCH_TAKEN = "epoch taken"
+"""In what an activation has listed, beside staging ids: it has its epoch, and may sweep."""
+
+DONE = {"create": "view created", "drop": "view dropped", "fill": "filled", "alter": "altered", "roll": "rolled"}
+"""The rare branch that a commit is, by the kind of its job."""
+
 
 class ViewProcess(NamedTuple):
     """A process of a seat.
@@ -247,10 +253,22 @@ class Space(small_search.Space[ViewState]):
             case "roll":
                 place = self._kernel.begin(roll, replica, fx.Epoch(epoch))
             case "settle":
-                yield from self._settle(state, number)
+                # No replica pulls here, so none joins the quorum: it is reached in one step.
+                staging = fx.StagingId("before")
+                entry = encode_entry(SettleEntry("r1", staging, 0, SEATS))
+                reached = (
+                    fx.Delete(layout.quorum_status(SOURCE, staging), fx.ANY_VERSION),
+                    fx.Create(layout.log_create(SOURCE), entry, sequential=True),
+                )
+                after = state._replace(tree=self._committed(state.tree, reached))
+                yield "the quorum is reached", self._at(after, number, END)
                 return
             case _:
-                yield from self._list(state, number, SEATS.index(job.seat))
+                # An activation lists before it takes its epoch: what is staged under that one is not in the list.
+                seat = SEATS.index(job.seat)
+                if state.listed[seat] is None:
+                    listed = _put(state.listed, seat, _staged_for_target(state, job.seat))
+                    yield "the target lists", self._at(state, number, END)._replace(listed=listed)
                 return
         yield f"{job.seat} begins to {job.kind}", self._at(state, number, place)
 
@@ -263,23 +281,6 @@ class Space(small_search.Space[ViewState]):
         arguments = (replica, ((request, token),), (), 0, 1, None, False, InsertOrigin(backfill=backfill))
         return self._kernel.begin(accept_insert, *arguments)
 
-    def _settle(self, state: ViewState, number: int) -> Iterator[tuple[str, ViewState]]:
-        entry = SettleEntry("r1", fx.StagingId("before"), 0, SEATS)
-        operations = (
-            fx.Delete(layout.quorum_status(SOURCE, fx.StagingId("before")), fx.ANY_VERSION),
-            fx.Create(layout.log_create(SOURCE), encode_entry(entry), sequential=True),
-        )
-        yield (
-            "the quorum is reached",
-            self._at(state, number, END)._replace(tree=self._committed(state.tree, operations)),
-        )
-
-    def _list(self, state: ViewState, number: int, seat: int) -> Iterator[tuple[str, ViewState]]:
-        """Begin an activation of the target: it lists what it may sweep before it takes its epoch."""
-        if state.listed[seat] is None:
-            found = frozenset(name for at, table, name in state.folders if at == SEATS[seat] and table == "t")
-            yield "the target lists", self._at(state, number, END)._replace(listed=_put(state.listed, seat, found))
-
     def _of_seat(self, state: ViewState, number: int, seat: str) -> Iterator[tuple[str, ViewState]]:
         """Give what happens to the process of a seat: it dies, and the next takes its epochs; the target sweeps."""
         process, listed = state.processes[number], state.listed[number]
@@ -290,45 +291,28 @@ class Space(small_search.Space[ViewState]):
                 thread._replace(place=END) if job.seat == seat and thread.place != NOT_BEGUN else thread
                 for job, thread in zip(self.jobs, state.threads, strict=True)
             )
-            found = frozenset(name for at, table, name in state.folders if at == seat and table == "t")
             dead = ViewProcess(process.number + 1, (None, None))
             yield (
                 f"{seat} crashes",
                 state._replace(
                     processes=_put(state.processes, number, dead),
                     threads=threads,
-                    listed=_put(state.listed, number, found),
+                    listed=_put(state.listed, number, _staged_for_target(state, seat)),
                     budget=left,
                 ),
             )
         if process.epochs[0] is None:
-            taken = self._take(state, number, "s")
-            yield f"{seat} takes the source", taken
-            return
-        if process.epochs[1] is None:
+            yield f"{seat} takes the source", self._take(state, number, "s")
+        elif process.epochs[1] is None or (listed is not None and EPOCH_TAKEN not in listed):
             yield f"{seat} takes the target", self._take(state, number, "t")
-            return
-        if listed is not None:
-            yield from self._sweep(state, number, seat, listed)
-
-    def _sweep(
-        self, state: ViewState, number: int, seat: str, listed: frozenset[str]
-    ) -> Iterator[tuple[str, ViewState]]:
-        """Sweep what was listed before the epoch was taken, and is in no entry."""
-        if not any(name.startswith("epoch ") for name in listed):
-            # An activation without a crash takes the epoch in this step, and sweeps in the next one.
-            taken = self._take(state, number, "t")
-            yield (
-                f"{seat} takes the target",
-                taken._replace(listed=_put(state.listed, number, listed | {"epoch taken"})),
-            )
-            return
-        wanted = {entry.insert for _, entry in log_of(state.tree, TARGET) if isinstance(entry, GetEntry)}
-        swept = frozenset((seat, "t", name) for name in listed if name not in wanted)
-        if swept & state.folders:
-            self.probes.add("swept")
-        after = state._replace(folders=state.folders - swept, listed=_put(state.listed, number, None))
-        yield f"the target of {seat} sweeps", after
+        elif listed is not None:
+            # The log is read after the epoch was taken: no commit under an earlier epoch can name what is swept.
+            wanted = {entry.insert for _, entry in log_of(state.tree, TARGET) if isinstance(entry, GetEntry)}
+            swept = frozenset((seat, "t", name) for name in listed if name not in wanted)
+            if swept & state.folders:
+                self.probes.add("swept")
+            after = state._replace(folders=state.folders - swept, listed=_put(state.listed, number, None))
+            yield f"the target of {seat} sweeps", after
 
     def _take(self, state: ViewState, number: int, table: str) -> ViewState:
         """Take a new epoch for the process of a seat."""
@@ -341,7 +325,7 @@ class Space(small_search.Space[ViewState]):
         after = state._replace(tree=tree, processes=_put(state.processes, number, process._replace(epochs=epochs)))
         listed = state.listed[number]
         if table == "t" and listed is not None:
-            after = after._replace(listed=_put(state.listed, number, listed | {"epoch taken"}))
+            after = after._replace(listed=_put(state.listed, number, listed | {EPOCH_TAKEN}))
         return after
 
     # --- threads ----------------------------------------------------------------------------------------------------------
@@ -371,10 +355,14 @@ class Space(small_search.Space[ViewState]):
 
     def _commit(self, state: ViewState, number: int, effect: fx.Commit, what: str) -> Iterator[tuple[str, ViewState]]:
         tree, outcome = state.tree.commit(effect.operations, 1)
-        self._see(number, outcome)
+        kind = self.jobs[number].kind
+        if isinstance(outcome, fx.Applied) and kind in DONE:
+            self.probes.add(DONE[kind])
         told = f"{what} -> {type(outcome).__name__}"
         if isinstance(outcome, fx.Refused):
             told = f"{told} by {type(outcome.operation).__name__} {outcome.operation.path}"
+            if kind == "create" and outcome.reason is fx.Reason.NOT_EMPTY:
+                self.probes.add("quorum open")
         yield told, self._ended(state._replace(tree=tree), number, outcome)
         left = spent(state.budget, Fault.UNKNOWN)
         if left is not None:
@@ -382,23 +370,6 @@ class Space(small_search.Space[ViewState]):
             yield f"{what} applied, not told", self._ended(spoiled._replace(tree=tree), number, fx.Unknown())
             late = spoiled._replace(late=(*state.late, effect.operations))
             yield f"{what} on its way", self._ended(late, number, fx.Unknown())
-
-    def _see(self, number: int, outcome: fx.Applied | fx.Refused) -> None:
-        """Take note of the rare branches."""
-        kind = self.jobs[number].kind
-        if isinstance(outcome, fx.Refused):
-            if kind == "create" and outcome.reason is fx.Reason.NOT_EMPTY:
-                self.probes.add("quorum open")
-            return
-        done = {
-            "create": "view created",
-            "drop": "view dropped",
-            "fill": "filled",
-            "alter": "altered",
-            "roll": "rolled",
-        }
-        if kind in done:
-            self.probes.add(done[kind])
 
     def _stage(self, state: ViewState, job: Job, effect: fx.Stage) -> tuple[ViewState, fx.Staged]:
         """Stage the rows of a request, and of each view."""
@@ -512,6 +483,11 @@ class Space(small_search.Space[ViewState]):
 def _parents(tree: Tree, table: TablePlace = TARGET) -> tuple[str, ...]:
     """Return the parents of a table's log."""
     return tuple(name for name in tree.children(table.path) or () if name == "log" or name.startswith("log."))
+
+
+def _staged_for_target(state: ViewState, seat: str) -> frozenset[str]:
+    """Return the staging ids of what a seat has staged for the target."""
+    return frozenset(name for at, table, name in state.folders if at == seat and table == "t")
 
 
 def _put(values: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
