@@ -136,7 +136,7 @@ class Conversation:
             "drop": lambda seat, partition: self._ask(seat, DropEntry(seat, self._new_id(), partition)),
             "kill": self._kill,
             "start": self._start,
-            "stop": self._stop,
+            "stop": lambda seat: self._kill(seat, with_session=True),
             "new": self._new,
             "clean": lambda seat, keep, until=None: run(
                 seat, cleaner.clean_entries, Keep(*map(int, keep.split(","))), until=until
@@ -259,21 +259,18 @@ class Conversation:
         rewriting = Rewriting(rewrite.id, unchanged=relied)
         self._run(seat, rewriter.accept_rewrite, fx.RequestId(request), rewriting, until=until)
 
-    def _kill(self, seat: str) -> None:
-        # Its session does not end with it: what is ephemeral stays, and requests in flight may still be applied.
+    def _kill(self, seat: str, *, with_session: bool = False) -> None:
         old = self._memories[seat]
         self._memories[seat] = Memory(old.incarnation + 1, old.session + 1)
         self._stopped.pop(seat, None)
+        # A session that does not end with its process leaves what is ephemeral, and requests in flight may still be applied.
+        if with_session:
+            self._tree = self._tree.expire(old.session)
 
     def _start(self, seat: str, until: str | None = None) -> None:
         if self._memories[seat].state is State.OFF:
             self._memories[seat] = replace(self._memories[seat], state=State.STARTING)
         self._run(seat, life.become_active, until=until)
-
-    def _stop(self, seat: str) -> None:
-        session = self._memories[seat].session
-        self._kill(seat)
-        self._tree = self._tree.expire(session)
 
     def _new(self, seat: str) -> None:
         self._seat(seat, seat)
@@ -283,6 +280,7 @@ class Conversation:
         name, log, memory = self._replica_of[seat], Log(self._tree), self._memories[seat]
         assert memory.place is not None
         entries, disk = written_in(log), self._disks[name]
+        # A conversation keeps no version log: it is written for each question, from the first entry on.
         known = noted(Standing(name), memory.place.pointer.index, entries)
         try:
             fed = ask(known, memory, disk, entries, fx.LogIndex(int(told["from"])) if "from" in told else None)
@@ -340,6 +338,7 @@ class Conversation:
     def _run(self, seat: str, stage: Stage, *arguments: Any, until: str | None = None, shown: bool = True) -> None:
         """Run a thread from a stage on, as long as it does not wait."""
         replica, me = self._place(seat)
+        # An activation writes the name of its process to the host node; inserts and commands get it with `Accepted`.
         first = (replica, me) if stage is life.become_active else (replica,)
         self._drive(seat, stage(*first, *arguments), None, until=until, shown=shown)
 

@@ -10,7 +10,6 @@ where the lines around them tell the same.  The words of an effect are in its ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from msgspec import UNSET
@@ -78,35 +77,25 @@ def line_of(who: str, replica: str, turn: Turn, *, hidden: bool = False) -> str 
 
 def trace_of(space: Space, way: tuple[Found, ...]) -> list[str]:
     """Return the lines of a way through a space: numbered steps, each with the effects that were joined to it."""
-    lines = []
-    for number, found in enumerate(way, 1):
-        first = f"{number:>3} "
-        for text in _lines_of_step(space, found):
-            lines.append(f"{first}{text}")
-            first = "    "
+    lines, seats = list[str](), space.model.seats
+    for number, (_, move, lags) in enumerate(way, 1):
+        who, told = f"{move.who:<8}", list[str]()
+        match move.kind:
+            case "crash":
+                told.append(f"{who} dies; the next process starts")
+            case "expiry":
+                told.append(f"{who} loses its session" if move.seat >= 0 else "the session of a dead process ends")
+            case _:
+                # A step that has nothing worth a line shows all: a numbered step is never empty.
+                for hidden in (False, True):
+                    texts = (line_of(who, seats[move.seat][1], turn, hidden=hidden) for turn in move.turns)
+                    told = told or [text for text in texts if text is not None]
+                if move.dies:
+                    told.append(f"{who} dies meanwhile; the next process starts")
+        if lags >= 0:
+            told.append(f"{seats[lags][0]:<8} still sees coordination as it was before")
+        lines += [f"{number if not place else '':>3} {text}" for place, text in enumerate(told)]
     return lines
-
-
-def _lines_of_step(space: Space, found: Found) -> Iterator[str]:
-    _, move, lags = found
-    seats = space.model.seats
-    match move.kind:
-        case "crash":
-            yield f"{move.who:<8} dies; the next process starts"
-        case "expiry":
-            yield f"{move.who:<8} loses its session" if move.seat >= 0 else "the session of a dead process ends"
-        case _:
-            replica = seats[move.seat][1]
-            who = f"{move.who:<8}"
-            shown = [line for turn in move.turns if (line := line_of(who, replica, turn)) is not None]
-            # A step that has nothing worth a line shows all: a numbered step is never empty.
-            yield from shown or (
-                line for turn in move.turns if (line := line_of(who, replica, turn, hidden=True)) is not None
-            )
-            if move.dies:
-                yield f"{move.who:<8} dies meanwhile; the next process starts"
-    if lags >= 0:
-        yield f"{seats[lags][0]:<8} still sees coordination as it was before"
 
 
 # --- outcomes -----------------------------------------------------------------------------------------------------------
