@@ -111,6 +111,7 @@ class _Shelf:
         return SimpleNamespace(is_dir=lambda: name in self.names)
 
     def manifest(self, name: str) -> Any:
+        # Asked for the size of an old part only, which counts as 0 bytes then.
         raise CorruptPart(f"part {name} has no files here")
 
     def remove_parts(self, names: Sequence[str]) -> None:
@@ -150,6 +151,7 @@ class Desk:
         (root / "retired").mkdir()
         for name in standing.old:
             (root / "retired" / name).touch()
+        # Without a lifetime of their own, old parts stay for the feed and its consumers alone.
         self.old_parts = OldParts(cast("Any", self._shelf), 0.0)
         self.old_parts.consumers = kept.consumers
         self.progress = Progress(Replica(TABLE, standing.name))

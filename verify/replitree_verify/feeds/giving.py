@@ -44,6 +44,7 @@ class Given(NamedTuple):
 
 @lru_cache(1 << 16)
 def _given(standing: Standing, broken: tuple[str, ...], log: tuple[Written, ...], kept: Kept) -> Given:
+    # A replica answers without coordination: what that has still of the log makes no difference.
     with desk_of(standing, log, 0, kept) as desk:
         desk.progress.hide(broken)
         # A reader that waits for the end of the log asks for nothing behind it.

@@ -325,6 +325,7 @@ class Space(small_search.Space[FeedState]):
         source = item.change.removed[item.change.added.index(part)]
         if source not in held or source.name in seat.broken:
             return None
+        # Whether a mutation was killed before a part was changed must not differ between replicas: the first one decides.
         if part.name in results:
             return results[part.name]
         if state.is_killed:

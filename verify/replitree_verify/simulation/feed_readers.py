@@ -29,6 +29,7 @@ class FeedReaders:
     """
 
     def __init__(self, seed: int, cluster: Cluster, observer: Observer, processes: Mapping[str, Process]) -> None:
+        # Draws of its own: readers change none of the other draws of a seed.
         self._random = Random(f"{seed}/feed readers")  # noqa: S311 - repeatable is what it must be
         self._cluster, self._observer, self._processes = cluster, observer, processes
         self._known: dict[str, Standing] = {}
@@ -49,6 +50,7 @@ class FeedReaders:
         """
         name = self._random.choice(sorted(self._processes))
         process, memory, disk = self._processes[name], self._processes[name].memory, self._observer.disks[name]
+        # A place that was read beside a pull in doubt is read again before readers get anything.
         if not process.is_active or memory.place is None or memory.torn:
             return
         log = self._observer.look({}, ()).log

@@ -291,6 +291,7 @@ class Space(small_search.Space[ViewState]):
                 thread._replace(place=END) if job.seat == seat and thread.place != NOT_BEGUN else thread
                 for job, thread in zip(self.jobs, state.threads, strict=True)
             )
+            # Its disk stays: the next process lists what is staged there, and sweeps it under its own epoch.
             dead = ViewProcess(process.number + 1, (None, None))
             yield (
                 f"{seat} crashes",
@@ -364,6 +365,7 @@ class Space(small_search.Space[ViewState]):
             if kind == "create" and outcome.reason is fx.Reason.NOT_EMPTY:
                 self.probes.add("quorum open")
         yield told, self._ended(state._replace(tree=tree), number, outcome)
+        # A lost answer leaves the procedure in doubt in two ways: the commit is applied, or it may be at any later moment.
         left = spent(state.budget, Fault.UNKNOWN)
         if left is not None:
             spoiled = state._replace(budget=left)
