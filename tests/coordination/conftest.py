@@ -25,7 +25,7 @@ class Provider(Protocol):
 
     root: str
 
-    def connect(self) -> Coordination: ...
+    def connect(self, session_timeout_s: float = SESSION_TIMEOUT_S) -> Coordination: ...
     def suspend(self, coordination: Coordination) -> None: ...
     def resume(self, coordination: Coordination) -> None: ...
     def expire(self, coordination: Coordination) -> None: ...
@@ -42,7 +42,7 @@ class MemoryProvider:
         self._sessions: list[MemoryCoordination] = []
         make_root(self.connect(), self.root)
 
-    def connect(self) -> MemoryCoordination:
+    def connect(self, session_timeout_s: float = SESSION_TIMEOUT_S) -> MemoryCoordination:  # noqa: ARG002 - none ends by itself
         self._sessions.append(MemoryCoordination(self._shared))
         return self._sessions[-1]
 

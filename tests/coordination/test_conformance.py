@@ -35,7 +35,7 @@ from replitree.protocol.core.effects import (
     Version,
 )
 from tests.coordination.conftest import Provider
-from tests.coordination.waiting import Recorder
+from tests.coordination.waiting import PATIENCE_S, Recorder
 
 
 @pytest.fixture
@@ -45,12 +45,13 @@ def root(provider: Provider) -> str:
 
 @pytest.fixture
 def zk(provider: Provider) -> Coordination:
-    return provider.connect()
+    # A busy machine may be silent for longer than a short session lives, and a test would hear of it.
+    return provider.connect(PATIENCE_S)
 
 
 @pytest.fixture
 def other(provider: Provider) -> Coordination:
-    return provider.connect()
+    return provider.connect(PATIENCE_S)
 
 
 @pytest.fixture
@@ -303,10 +304,8 @@ def test_an_ephemeral_of_another_session_can_be_replaced(zk: Coordination, other
     assert other.perform(Get(f"{root}/is_active")) == Node(b"new", Version(0))
 
 
-def test_an_expired_session_answers_nothing_until_it_reconnects(
-    provider: Provider, zk: Coordination, other: Coordination, root: str
-) -> None:
-    heard = Recorder()
+def test_an_expired_session_answers_nothing_until_it_reconnects(provider: Provider, root: str) -> None:
+    zk, heard = provider.connect(), Recorder()
     zk.perform(Commit(Create(f"{root}/mine", ephemeral=True), Create(f"{root}/kept")))
     old = zk.session_id
     zk.add_listener(heard)

@@ -145,7 +145,7 @@ def test_rows_that_a_query_lacks_or_nobody_inserted_are_anomalies(
     ("SELECT k + 1 AS k FROM spoken.default.spoken", "shows column k"),
     ("SELECT * FROM spoken.default.spoken.history", "is not a table of a replitree catalog"),
     ("WITH x AS (SELECT 1 AS k, 0.5 AS v) INSERT INTO spoken.default.spoken SELECT * FROM x", "begins with INSERT INTO"),
-    ("DROP TABLE spoken.default.spoken", "a query of one table, and INSERT INTO"),
+    ("DROP TABLE spoken.default.spoken", "a query of one table, or a statement that begins with INSERT INTO"),
 ])  # fmt: skip
 def test_what_a_history_can_not_hold_is_refused(session: RecordedSession, statement: str, says: str) -> None:
     with pytest.raises(BadInput, match=re.escape(says)):
