@@ -119,10 +119,8 @@ class Space(small_search.Space[FeedState]):
                 for name in came:
                     disks = (dict(each.disk) for each in state.joined if name not in each.broken)
                     disk[name] = next(rows[name] for rows in disks if name in rows)
-                yield (
-                    f"{seat.name} {what}",
-                    _put(state, place, Seat(standing, tuple(sorted(disk.items())), seat.broken)),
-                )
+                after = seat._replace(standing=standing, disk=tuple(sorted(disk.items())))
+                yield f"{seat.name} {what}", _put(state, place, after)
 
     def _may_be(self, state: FeedState) -> Iterator[tuple[str, FeedState]]:
         """Give what may happen at any moment."""
@@ -134,7 +132,10 @@ class Space(small_search.Space[FeedState]):
                 gone = {*seat.standing.old} - {*standing.old}
                 self.probes.add("old parts deleted" if gone else "entries forgotten")
                 disk = tuple(each for each in seat.disk if each[0] not in gone)
-                yield f"{seat.name} deletes {sorted(gone)}", _put(state, place, Seat(standing, disk, seat.broken))
+                yield (
+                    f"{seat.name} deletes {sorted(gone)}",
+                    _put(state, place, seat._replace(standing=standing, disk=disk)),
+                )
             if seat.standing.files and (spoiled := spent(state.budget, Fault.ROT)) is not None:
                 self.probes.add("version log torn")
                 # The last segment is the one that is written to, and nothing of it is synced.
