@@ -112,11 +112,12 @@ def _wrong_insert(state: FeedState, index: LogIndex, entry: Entry, emission: Emi
         letter = inserts[LogIndex(failed.index)].insert
         if any(row[0] == letter for _, row in emission.rows):
             yield f"F3: entry {index} gives rows of {letter}, which has failed"
+    if not isinstance(entry, GetEntry | SettleEntry):
+        return
+    came = {row[0] for kind, row in emission.rows if kind == "insert"}
     for at, other in state.told:
-        twice = {row[0] for kind, row in other.rows if kind == "insert"} if at < index else set()
-        # w is the letter of a rewrite's row, which no insert has brought.
-        again = sorted({row[0] for kind, row in emission.rows if kind == "insert"} & twice - {"w"})
-        if again and isinstance(entry, GetEntry | SettleEntry):
+        again = sorted(came.intersection(row[0] for kind, row in other.rows if kind == "insert"))
+        if again and at < index:
             yield f"F3: entry {index} gives rows of {again[0]} once more, which came at {at}"
 
 
