@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +16,6 @@ from replitree.errors import ReplicaBusy, ReplicaReplaced, ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.views import Views
 from replitree.protocol.program import table_drop
 from replitree.protocol.program.stages import Then
 from replitree.protocol.shares.sharing import with_shares_once_open
@@ -138,7 +138,9 @@ class TableReplica:
         ]
         self.leader = Leader(context, availability, self.maker, self.merges, self.quorums)
         self.cleaner, self.streams = Cleaner(context, availability, self.leader), ReplicaStreams(context, availability)
-        self.commands = Commands(context, self.store, availability, self.maker, self.merges, self._check_change)
+        self.commands = Commands(
+            context, self.store, availability, self.maker, self.merges, partial(check_change, context, self._tables)
+        )
         self.rewrites = Rewrites(
             context, parts, availability, self.merges, self.snapshots, self.uploads, self.store_performer, storage
         )
@@ -220,9 +222,6 @@ class TableReplica:
     def status(self) -> dict[str, object]:
         """Return what an operator wants to know."""
         return status_of(self)
-
-    def _check_change(self, before: TableDefinition, after: TableDefinition) -> Views:
-        return check_change(self.context, self._tables, before, after)
 
     def _check_refused(self, check: fx.Check) -> None:
         if check.path == layout.host(self.replica):

@@ -282,7 +282,10 @@ class Rewriting:
             for part in (part for piece in pieces for part in (*piece.results, *piece.same)):
                 files.setdefault(part, [])
             _check(plan, kind, parts, files)
-            _check_rows(plan, kind, files, _put(begun, files, new, pieces))
+            read = sum(source.manifest.rows for source in plan.sources if source.part in files)
+            put = _put(begun, files, new, pieces)
+            if (kind == "UPDATE" and put != read) or (kind == "DELETE" and put > read):
+                raise _defect(kind, f"it has read {read} rows and written {put}")
             if not plan.results and not plan.inserts:
                 return plan.definition.table_id, None
             return plan.definition.table_id, plan.commit(isolation=wanted, timeout_s=COMMIT_S).index
@@ -332,13 +335,6 @@ def _check(plan: RewritePlan, kind: str, parts: Sequence[str], files: Mapping[st
         problem = "it has written rows of parts that it has not read"
     if problem:
         raise _defect(kind, problem)
-
-
-def _check_rows(plan: RewritePlan, kind: str, files: Mapping[str, object], written: int) -> None:
-    """Refuse what no statement can have written."""
-    read = sum(source.manifest.rows for source in plan.sources if source.part in files)
-    if (kind == "UPDATE" and written != read) or (kind == "DELETE" and written > read):
-        raise _defect(kind, f"it has read {read} rows and written {written}")
 
 
 def _defect(kind: str, problem: str) -> BadInput:

@@ -288,16 +288,16 @@ def _ranges_max(merge: PlannedMerge, range_bytes: int) -> int:
 
 def cut_merge(task: RangeTask) -> tuple[KeyRange | None, ...] | Damaged:
     """Cut a merge into ranges, on an executor.  Raises as `make_range`."""
-    return or_damaged(task.sources, partial(_ranges, task))
 
+    def ranges() -> tuple[KeyRange | None, ...]:
+        definition = decode_definition(*task.definition)
+        with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
+            sources = _sources(task, definition, Path(temporary), whole=False)
+            with reading_part(Path(task.sources[0].part)):
+                files = [place for source in sources for place, _ in source.entries]
+                return ranges_of_files(files, definition, task.ranges_max)
 
-def _ranges(task: RangeTask) -> tuple[KeyRange | None, ...]:
-    definition = decode_definition(*task.definition)
-    with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
-        sources = _sources(task, definition, Path(temporary), whole=False)
-        with reading_part(Path(task.sources[0].part)):
-            files = [place for source in sources for place, _ in source.entries]
-            return ranges_of_files(files, definition, task.ranges_max)
+    return or_damaged(task.sources, ranges)
 
 
 def make_range(task: RangeTask) -> RangeFile | Damaged:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -180,38 +179,38 @@ def cut(merge: StoreMerge) -> tuple[KeyRange | None, ...] | NotReached | Damaged
     StoreError
         The store reads nothing any more.
     """
-    return or_damaged(merge.sources, partial(_cut, merge))
 
+    def ranges() -> tuple[KeyRange | None, ...] | NotReached:
+        stored = _stored(merge)
+        if isinstance(stored, NotReached):
+            return stored
+        with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
+            sources = _sources(merge, stored, Path(temporary))
+            files = [place for source in sources for place, _ in source.entries]
+            with reading_part(Path(merge.sources[0].part)):
+                return ranges_of_files(files, merge.table, merge.ranges_max)
 
-def _cut(merge: StoreMerge) -> tuple[KeyRange | None, ...] | NotReached:
-    stored = _stored(merge)
-    if isinstance(stored, NotReached):
-        return stored
-    with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
-        sources = _sources(merge, stored, Path(temporary))
-        files = [place for source in sources for place, _ in source.entries]
-        with reading_part(Path(merge.sources[0].part)):
-            return ranges_of_files(files, merge.table, merge.ranges_max)
+    return or_damaged(merge.sources, ranges)
 
 
 def make(piece: _Range) -> PutParts | NotReached | Damaged:
     """Merge one range and put its file, on an executor; nothing is put when no row is left.  Raises as `cut`."""
-    return or_damaged(piece.merge.sources, partial(_make, piece))
 
+    def parts() -> PutParts | NotReached:
+        merge = piece.merge
+        stored = _stored(merge)
+        if isinstance(stored, NotReached):
+            return stored
+        with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
+            attempt, brought = Path(temporary) / "made", Path(temporary) / "brought"
+            private.make_folder(brought)
+            sources = _sources(merge, stored, brought)
+            part = merge_range(sources, merge.table, attempt, piece.key_range, memory_bytes=merge.memory_bytes)
+            if not part.rows:
+                return PutParts((), {})
+            return put_parts(merge.http, merge.upload, stored.objects, attempt, (part,))
 
-def _make(piece: _Range) -> PutParts | NotReached:
-    merge = piece.merge
-    stored = _stored(merge)
-    if isinstance(stored, NotReached):
-        return stored
-    with tempfile.TemporaryDirectory(prefix="replitree-task-") as temporary:
-        attempt, brought = Path(temporary) / "made", Path(temporary) / "brought"
-        private.make_folder(brought)
-        sources = _sources(merge, stored, brought)
-        part = merge_range(sources, merge.table, attempt, piece.key_range, memory_bytes=merge.memory_bytes)
-        if not part.rows:
-            return PutParts((), {})
-        return put_parts(merge.http, merge.upload, stored.objects, attempt, (part,))
+    return or_damaged(piece.merge.sources, parts)
 
 
 def hash_rows(result: _Result) -> str | NotReached:
