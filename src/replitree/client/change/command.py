@@ -239,7 +239,7 @@ class Commander:
         timeout_s
             How long a replica may take, in seconds.
         known_as
-            The id in the request; None: whoever asks again needs none.
+            The id that the request carries, by which it takes place once; None: the request may be repeated without an id.
 
         Returns
         -------
