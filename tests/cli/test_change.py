@@ -286,7 +286,7 @@ def test_query_has_no_id(run: Run, r1: FakeReplica) -> None:
         (("DELETE FROM t WHERE k < 5", "--level", "linearizable"), "--level, --as-of and --min-index are for queries"),
         (
             ("select 1", "--as-of", "1x"),
-            "--as-of 1x: as_of='1x' is no time and no tag: write a time as in '2026-11-27T03:00:00+01:00' or",
+            "--as-of 1x: '1x' is no time and no tag: write a time as in '2026-11-27T03:00:00+01:00' or",
         ),
         (("select 1", "--min-index", "nope=3"), "the tables are t"),
         (("select 1", "--as-of", "3", "--min-index", "t=3"), "--as-of says exactly what is included of t"),

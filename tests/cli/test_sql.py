@@ -127,7 +127,7 @@ def test_time_is_taken_where_an_exact_state_is_asked_for() -> None:
     assert sql.by_table([f"users={time}"], "--as-of", KNOWN) == {"users": time}
     with pytest.raises(BadInput, match="a table and an index of its log"):
         sql.by_table([f"users={time}"], "--min-index", KNOWN)
-    with pytest.raises(BadInput, match="--as-of users=12th: as_of='12th' is no time and no tag"):
+    with pytest.raises(BadInput, match="--as-of users=12th: '12th' is no time and no tag"):
         sql.by_table(["users=12th"], "--as-of", KNOWN)
     assert sql.by_table(["users=before-load"], "--as-of", KNOWN) == {"users": "before-load"}
     with pytest.raises(BadInput, match="a table and an index of its log"):

@@ -79,7 +79,7 @@ def test_a_malformed_time_says_how_one_is_written(run: Run, table: Table, text: 
     assert fill(table)
     ran = run("sql", COUNT, "--as-of", text, *URL)
     assert (ran.status, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert f"--as-of {text}: as_of={text.removeprefix('t=')!r} is no time and no tag" in ran.err
+    assert f"--as-of {text}: {text.removeprefix('t=')!r} is no time and no tag" in ran.err
     assert "write a time as in '2026-11-27T03:00:00+01:00' or '2026-11-27 02:00' (UTC)" in ran.err
 
 

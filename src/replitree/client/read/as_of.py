@@ -46,18 +46,18 @@ def parse_time(given: str | datetime) -> datetime:
     if isinstance(time, str):
         # "20261127" is a date in ISO 8601, and an index to everybody else.
         if time.isdecimal():
-            raise BadInput(f"as_of={given!r} is text: give an index of the log as a number, as in as_of={given}")
+            raise BadInput(f"{given!r} is text: give an index of the log as a number, {given}")
         try:
             time = datetime.fromisoformat(time)
         except ValueError as error:
             raise BadInput(
-                f"as_of={given!r} is no time and no tag: write a time as in '2026-11-27T03:00:00+01:00' or"
+                f"{given!r} is no time and no tag: write a time as in '2026-11-27T03:00:00+01:00' or"
                 " '2026-11-27 02:00' (UTC)"
             ) from error
     try:
         return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except OverflowError as error:
-        raise BadInput(f"as_of={given!r} is out of range in UTC") from error
+        raise BadInput(f"{given!r} is out of range in UTC") from error
 
 
 def index_of(
@@ -102,8 +102,8 @@ def index_of(
     now_ms = catalog.now_ms()
     if time_ms >= now_ms:
         raise BadInput(
-            f"as_of={time.isoformat()} is not over: coordination's clock says {as_time(now_ms).isoformat()}; "
-            "leave as_of out to read what the table has now"
+            f"{time.isoformat()} is not over: coordination's clock says {as_time(now_ms).isoformat()}; "
+            "leave the time out to read what the table has now"
         )
     end, place = fx.LogIndex(catalog.log_tail(table)), catalog.place(table)
     reached = catalog.run(index_at(place, end, time_ms))
