@@ -24,10 +24,13 @@ from replitree.spark.write import source_write
 from replitree.storage.objects.location import CREDENTIALS_FILE_VARIABLE
 from replitree_bench.kit.standalone import StandaloneSpark
 from tests.client.conftest import FakeCluster
+from tests.shared.stores import BUCKET, FAULTY, empty_store, kinds_of
+from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
 from tests.spark.event_logs import logging_to
 from tests.spark.standalone import RESULT_BYTES_MAX, created, standalone_spark
+from tests.spark.stored import Stored
 from tests.spark.warm_session import begin_warm_session
-from tests.storage.objects.seaweed import KEYS
+from tests.storage.objects.seaweed import KEYS, Seaweed
 from tools import jar
 from tools.class_archive import java_options
 
@@ -219,3 +222,34 @@ def elsewhere(
 def target(replicas: LocalCluster) -> Iterator[Table]:
     with created(replicas) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def stored_cluster(tmp_path_factory: pytest.TempPathFactory, s3_server: Seaweed) -> Iterator[LocalCluster]:
+    """Two replicas with the store's credentials."""
+    assert s3_server.port
+    settings = {"old_parts_lifetime_s": 0.2}
+    cluster = LocalCluster(tmp_path_factory.mktemp("cluster"), 2, durable=False, settings=settings)
+    with keys_of_the_store():
+        cluster.open()
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def credentials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return keys_file(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(params=kinds_of(BUCKET, at_night=(FAULTY,)))
+def url(request: pytest.FixtureRequest, tmp_path: Path, s3_server: Seaweed) -> Iterator[str]:
+    """The URL of an empty store, without credentials in this process."""
+    with empty_store(request.param, tmp_path, lambda: s3_server) as found:
+        yield found
+
+
+@pytest.fixture
+def stored(stored_cluster: LocalCluster, table: Table) -> Iterator[Stored]:
+    made = Stored(stored_cluster, table)
+    yield made
+    made.close()

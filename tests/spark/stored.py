@@ -1,6 +1,12 @@
-"""What a table has in the tests' bucket, and what coordination says of it."""
+"""What a table has in the tests' bucket, on the replicas' disks, and what coordination says of it."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
@@ -41,3 +47,40 @@ class Stored:
 
     def close(self) -> None:
         self._session.close()
+
+
+def copies(cluster: LocalCluster, table: Table) -> list[Path]:
+    """Data files that replicas have on their disks."""
+    folders = [cluster.folder / name / "data" / "tables" / table.definition.folder_name for name in cluster.names]
+    walked = (found for folder in folders for found in os.walk(folder))  # folders may go meanwhile
+    return [Path(place) / name for place, _, names in walked for name in names if fnmatch(name, "data-*.parquet")]
+
+
+@contextmanager
+def without_credentials(credentials: Path) -> Iterator[None]:
+    """Let Spark's workers have none meanwhile."""
+    hidden = credentials.rename(credentials.with_name("hidden"))
+    try:
+        yield
+    finally:
+        hidden.rename(credentials)
+
+
+@contextmanager
+def closed_gate(folder: Path) -> Iterator[Path]:
+    """Give a pipe whose readers wait until this is over."""
+    path = folder / "gate"
+    os.mkfifo(path)
+    held = os.open(path, os.O_RDWR)
+    try:
+        yield path
+    finally:
+        os.close(held)
+
+
+def let_uploads_age(cluster: LocalCluster, table: Table) -> None:
+    """Let nobody have been heard of for years who writes an upload."""
+    for name in cluster.names:
+        folder = cluster.folder / name / "data" / "tables" / table.definition.folder_name / "uploads"
+        for path in folder.rglob("*"):
+            os.utime(path, (1, 1))

@@ -14,13 +14,10 @@ from pyspark.errors import PySparkException
 from replitree.client.cluster import LocalCluster
 from replitree.client.table import Table
 from replitree.spark.session.catalog import CATALOG
-from tests.shared.stores import BUCKET, FAULTY, empty_store, kinds_of
-from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
-from tests.spark.conftest import SharedSpark, keys_file, uploads_left
+from tests.spark.conftest import SharedSpark, uploads_left
 from tests.spark.drivers import kill_driver_when
-from tests.spark.stored import Stored
-from tests.spark.test_store_write import closed_gate, copies, let_uploads_age, without_credentials
-from tests.storage.objects.seaweed import KEYS, Seaweed
+from tests.spark.stored import Stored, closed_gate, copies, let_uploads_age, without_credentials
+from tests.storage.objects.seaweed import KEYS
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -39,55 +36,24 @@ MERGE = """merge into {t} using (select id from range(2500, 3500)) on k = id
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, s3_server: Seaweed) -> Iterator[LocalCluster]:
-    """Two replicas with the store's credentials."""
-    assert s3_server.port
-    settings = {"old_parts_lifetime_s": 0.2}
-    made = LocalCluster(tmp_path_factory.mktemp("cluster"), 2, durable=False, settings=settings)
-    with keys_of_the_store():
-        made.open()
-    yield made
-    made.close()
-
-
-@pytest.fixture(scope="module")
-def credentials(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return keys_file(tmp_path_factory.mktemp("keys"))
-
-
-@pytest.fixture(scope="module")
-def session(shared_spark: SharedSpark, credentials: Path, cluster: LocalCluster) -> Iterator[SparkSession]:
+def session(shared_spark: SharedSpark, credentials: Path, stored_cluster: LocalCluster) -> Iterator[SparkSession]:
     """Spark whose executors have the store's credentials; its driver has none, and reads through a replica."""
     without = {f"spark.executorEnv.{name}": "" for name in KEYS}
-    with shared_spark.with_keys(credentials, without | {f"{CATALOG}.url": str(cluster.folder)}) as made:
+    with shared_spark.with_keys(credentials, without | {f"{CATALOG}.url": str(stored_cluster.folder)}) as made:
         made.conf.set("spark.sql.shuffle.partitions", "2")
         yield made
 
 
-@pytest.fixture(params=kinds_of(BUCKET, at_night=(FAULTY,)))
-def url(request: pytest.FixtureRequest, tmp_path: Path, s3_server: Seaweed) -> Iterator[str]:
-    """The URL of an empty store, without credentials in this process."""
-    with empty_store(request.param, tmp_path, lambda: s3_server) as found:
-        yield found
-
-
 @pytest.fixture
-def table(session: SparkSession, cluster: LocalCluster, url: str) -> Iterator[Table]:
+def table(session: SparkSession, stored_cluster: LocalCluster, url: str) -> Iterator[Table]:
     """Keys 0 to 2,999, a thousand in each of three partitions, which tasks have put."""
-    name = f"s_{len(cluster.tables())}"
-    made = cluster.create_table(
+    name = f"s_{len(stored_cluster.tables())}"
+    made = stored_cluster.create_table(
         name, "k bigint not null, g int, s string", order_by="k", partition_by="g", storage=url, wait_replicas=2
     )
     made.insert(session.range(0, ROWS, 1, 1).selectExpr("id as k", "cast(id div 1000 as int) as g", "'old' as s"))
     yield made
-    cluster.drop_table(name)
-
-
-@pytest.fixture
-def stored(cluster: LocalCluster, table: Table) -> Iterator[Stored]:
-    made = Stored(cluster, table)
-    yield made
-    made.close()
+    stored_cluster.drop_table(name)
 
 
 def found(table: Table) -> Found:
@@ -121,7 +87,7 @@ def settled(table: Table, stored: Stored, before: set[str]) -> None:
 
 
 def test_what_statements_write_is_put_by_their_tasks(
-    session: SparkSession, cluster: LocalCluster, table: Table, stored: Stored
+    session: SparkSession, stored_cluster: LocalCluster, table: Table, stored: Stored
 ) -> None:
     want, shares, before = start(), set[str](), set[str]()
     for statement in (UPDATE, DELETE, MERGE):
@@ -129,7 +95,7 @@ def test_what_statements_write_is_put_by_their_tasks(
         shares |= stored.owned()
         with through(session, "store"):
             session.sql(statement.format(t=f"replitree.default.{table.name}"))
-        of_new = [path for path in copies(cluster, table) if path.parent.name not in before]
+        of_new = [path for path in copies(stored_cluster, table) if path.parent.name not in before]
         # What the statement reads the driver gets from a replica, as it has no credentials.
         assert of_new == [], f"no replica has had a row that it has written: {statement}"
     want |= dict.fromkeys(range(0, 1000, 2), (0, "new"))
@@ -137,11 +103,11 @@ def test_what_statements_write_is_put_by_their_tasks(
     want |= dict.fromkeys(range(2500, 3000), (5, "moved")) | dict.fromkeys(range(3000, 3500), (6, "put"))
     assert found(table) == want
     settled(table, stored, shares)
-    wait_for(lambda: uploads_left(cluster, table) == [], "its upload is gone")
+    wait_for(lambda: uploads_left(stored_cluster, table) == [], "its upload is gone")
 
 
 def test_without_credentials_the_rows_of_a_statement_go_through_a_replica(
-    session: SparkSession, cluster: LocalCluster, table: Table, stored: Stored, credentials: Path
+    session: SparkSession, stored_cluster: LocalCluster, table: Table, stored: Stored, credentials: Path
 ) -> None:
     shares = stored.owned()
     statement = f"update replitree.default.{table.name} set s = 'new' where k % 500 = 1"
@@ -155,13 +121,13 @@ def test_without_credentials_the_rows_of_a_statement_go_through_a_replica(
         session.sql(statement)
     assert found(table) == start() | {k: (k // 1000, "new") for k in range(1, ROWS, 500)}
     settled(table, stored, shares)
-    wait_for(lambda: uploads_left(cluster, table) == [], "its upload is gone")
+    wait_for(lambda: uploads_left(stored_cluster, table) == [], "its upload is gone")
 
 
 def test_a_statement_that_another_change_comes_before_leaves_nothing(
-    session: SparkSession, cluster: LocalCluster, table: Table, stored: Stored
+    session: SparkSession, stored_cluster: LocalCluster, table: Table, stored: Stored
 ) -> None:
-    url, name, shares = str(cluster.folder), table.name, stored.owned()
+    url, name, shares = str(stored_cluster.folder), table.name, stored.owned()
 
     def read(key: int) -> int:
         import replitree
@@ -178,7 +144,7 @@ def test_a_statement_that_another_change_comes_before_leaves_nothing(
         )
     assert found(table) == start() | {7: (0, "theirs")}
     settled(table, stored, shares)
-    wait_for(lambda: uploads_left(cluster, table) == [], "its upload is gone")
+    wait_for(lambda: uploads_left(stored_cluster, table) == [], "its upload is gone")
 
 
 PLANNER = """#!{python}
@@ -210,7 +176,7 @@ session.sql(f"update replitree.default.{table} set s = 'new' where k % 100 = 1")
 
 
 def test_a_driver_that_is_killed_while_it_changes_rows_leaves_nothing_for_good(
-    cluster: LocalCluster, table: Table, stored: Stored, credentials: Path, tmp_path: Path
+    stored_cluster: LocalCluster, table: Table, stored: Stored, credentials: Path, tmp_path: Path
 ) -> None:
     shares, python = stored.owned(), tmp_path / "python"
     with closed_gate(tmp_path) as gate:
@@ -220,13 +186,13 @@ def test_a_driver_that_is_killed_while_it_changes_rows_leaves_nothing_for_good(
             lambda: len(set(stored.attempts()) & stored.shares()) == 3,
             "tasks have put",
             DRIVER,
-            cluster.folder,
+            stored_cluster.folder,
             table.name,
             credentials,
             python,
         )
     assert stored.owned() == shares
-    let_uploads_age(cluster, table)
+    let_uploads_age(stored_cluster, table)
     wait_for(lambda: stored.attempts() == (), "what was put in vain is given up", 90)
     assert found(table) == start()
     settled(table, stored, shares)

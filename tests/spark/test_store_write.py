@@ -9,8 +9,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +26,11 @@ from replitree.spark.merge.optimize import optimize_df
 from replitree.spark.write.write import insert_df
 from replitree.storage.parts.content_hash import content_hash
 from replitree.storage.schema.definition import TableSettings
-from tests.shared.stores import BUCKET, FAULTY, empty_store, kinds_of
 from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
-from tests.spark.conftest import SharedSpark, keys_file, uploads_left
+from tests.spark.conftest import SharedSpark, uploads_left
 from tests.spark.drivers import kill_driver_when
-from tests.spark.stored import Stored
-from tests.storage.objects.seaweed import KEYS, Seaweed
+from tests.spark.stored import Stored, closed_gate, copies, let_uploads_age, without_credentials
+from tests.storage.objects.seaweed import KEYS
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -46,36 +43,12 @@ FATAL_KEY = ROWS - 1
 
 
 @pytest.fixture(scope="module")
-def stored_cluster(tmp_path_factory: pytest.TempPathFactory, s3_server: Seaweed) -> Iterator[LocalCluster]:
-    """Two replicas with the store's credentials."""
-    assert s3_server.port
-    settings = {"old_parts_lifetime_s": 0.2}
-    cluster = LocalCluster(tmp_path_factory.mktemp("cluster"), 2, durable=False, settings=settings)
-    with keys_of_the_store():
-        cluster.open()
-    yield cluster
-    cluster.close()
-
-
-@pytest.fixture(scope="module")
-def credentials(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return keys_file(tmp_path_factory.mktemp("keys"))
-
-
-@pytest.fixture(scope="module")
 def session(shared_spark: SharedSpark, credentials: Path) -> Iterator[SparkSession]:
     """Spark whose tasks have the store's credentials, and try twice."""
     # Java may have been started by a file of tests that puts the keys into its environment, where workers would find them.
     without = {f"spark.executorEnv.{name}": "" for name in KEYS}
     with shared_spark.with_keys(credentials, without) as made:
         yield made
-
-
-@pytest.fixture(params=kinds_of(BUCKET, at_night=(FAULTY,)))
-def url(request: pytest.FixtureRequest, tmp_path: Path, s3_server: Seaweed) -> Iterator[str]:
-    """The URL of an empty store, without credentials in this process."""
-    with empty_store(request.param, tmp_path, lambda: s3_server) as found:
-        yield found
 
 
 @pytest.fixture
@@ -92,13 +65,6 @@ def table(stored_cluster: LocalCluster, url: str) -> Iterator[Table]:
     )
     yield made
     stored_cluster.drop_table(name)
-
-
-@pytest.fixture
-def stored(stored_cluster: LocalCluster, table: Table) -> Iterator[Stored]:
-    made = Stored(stored_cluster, table)
-    yield made
-    made.close()
 
 
 def frame_of(spark: SparkSession, tasks: int = 4) -> DataFrame:
@@ -147,12 +113,6 @@ def test_tasks_put_the_files_and_the_replica_takes_them_by_reference(
     assert len(keys(table)) == ROWS, "the same token again inserts nothing"
     wait_for(lambda: stored.attempts() == () and len(stored.owned()) == 2, "what the second job has put is gone")
     wait_for(lambda: stored.shares() == stored.owned(), "its objects, too")
-
-
-def _data_files(cluster: LocalCluster, replica: str, table: Table) -> list[Path]:
-    folder = cluster.folder / replica / "data" / "tables" / table.definition.folder_name
-    walked = os.walk(folder)  # folders may go meanwhile
-    return [Path(place) / name for place, _, names in walked for name in names if fnmatch(name, "data-*.parquet")]
 
 
 def test_tasks_of_a_stream_put_the_files_and_a_batch_that_is_sent_again_leaves_nothing(
@@ -220,26 +180,6 @@ rows.write.format("replitree").options(**options).mode("append").save()
 """
 
 
-@contextmanager
-def closed_gate(folder: Path) -> Iterator[Path]:
-    """Give a pipe whose readers wait until this is over."""
-    path = folder / "gate"
-    os.mkfifo(path)
-    held = os.open(path, os.O_RDWR)
-    try:
-        yield path
-    finally:
-        os.close(held)
-
-
-def let_uploads_age(cluster: LocalCluster, table: Table) -> None:
-    """Let nobody have been heard of for years who writes an upload."""
-    for name in cluster.names:
-        folder = cluster.folder / name / "data" / "tables" / table.definition.folder_name / "uploads"
-        for path in folder.rglob("*"):
-            os.utime(path, (1, 1))
-
-
 def test_a_driver_that_is_killed_leaves_nothing_visible_and_nothing_for_good(
     stored_cluster: LocalCluster, table: Table, stored: Stored, credentials: Path, tmp_path: Path
 ) -> None:
@@ -295,21 +235,6 @@ def test_who_asks_for_the_store_is_told_when_a_replica_offers_none(
 
 
 # --- table.insert(df) ---------------------------------------------------------------------------------------------------------
-
-
-def copies(cluster: LocalCluster, table: Table) -> list[Path]:
-    """Data files that replicas have on their disks."""
-    return [path for name in cluster.names for path in _data_files(cluster, name, table)]
-
-
-@contextmanager
-def without_credentials(credentials: Path) -> Iterator[None]:
-    """Let Spark's workers have none meanwhile."""
-    hidden = credentials.rename(credentials.with_name("hidden"))
-    try:
-        yield
-    finally:
-        hidden.rename(credentials)
 
 
 def test_an_inserted_frame_is_put_by_its_tasks(
