@@ -62,6 +62,25 @@ def test_help_imports_nothing_heavy() -> None:
     assert ran.stderr.strip() == "[]"
 
 
+@pytest.mark.parametrize(
+    ("command", "loaded"), [("version", "version"), ("sql", "tables.sql"), ("tablet", "tablets.tablet")]
+)
+def test_a_command_imports_no_other_command(command: str, loaded: str) -> None:
+    code = (
+        f"import sys; from replitree.cli.main import main; main([{command!r}, '--help']); "
+        "print(*(m for m in sys.modules if m.startswith('replitree.cli.')), file=sys.stderr)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = {module.removeprefix("replitree.cli.") for module in ran.stderr.split()}
+    assert loaded in found
+    assert not found & {"cluster.up", "cluster.status", "tables.table", "tables.insert", "demo", "version"} - {loaded}
+
+
+def test_a_command_that_is_misspelt_is_named(run: Run) -> None:
+    error = run("docter", "--json").error
+    assert "No such command 'docter'. Did you mean 'doctor'?" in error["message"]
+
+
 def test_help_is_there_within_half_a_second() -> None:
     def seconds() -> float:
         """CPU seconds: on an idle machine the same as by the clock, on a busy one the same as always."""

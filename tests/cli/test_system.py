@@ -184,15 +184,12 @@ def test_sql_reads_at_a_level_or_at_an_index(cluster: Cluster, table: str) -> No
 
 
 NOT_NEEDED = (
-    *("aiohttp", "sqlglot", "pandas", "pyspark", "prometheus_client", "pyarrow.dataset", "pyarrow.parquet"),
-    *(
-        "replitree.client.admin",
-        "replitree.client.cluster",
-        "replitree.client.insert.insert",
-        "replitree.storage.rewrite",
-    ),
+    *("aiohttp", "numpy", "obstore", "pandas", "prometheus_client", "pyarrow", "pyspark", "sqlglot"),
+    *("replitree.cli.cluster.up", "replitree.cli.demo", "replitree.cli.tables.insert", "replitree.cli.tablets.tablet"),
+    *("replitree.client.admin", "replitree.client.cluster", "replitree.client.insert.insert"),
     *("replitree.client.read.final", "replitree.client.change.delete_final", "replitree.storage.sql.expression"),
     *("replitree.protocol.insert", "replitree.protocol.rescue", "replitree.storage.sql.predicate"),
+    *("replitree.storage.rewrite", "replitree.storage.schema.types", "replitree.storage.shares"),
 )
 """What takes long to import and no query of whole tables needs."""
 

@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from replitree.storage.files.names import format_path
 from replitree.storage.parts.conform import conform
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.schema.definition import TableDefinition, define_table
-from replitree.storage.schema.types import format_path, format_type
+from replitree.storage.schema.types import format_type
 from replitree.storage.sql.alter_parser import parse_alter
 from replitree.storage.sql.evolve import apply_alter
 

@@ -20,8 +20,9 @@ from replitree.storage.parts.manifest import read_manifest
 from replitree.storage.rewrite.merge import final_batches, merge_parts
 from replitree.storage.rewrite.mutate import mutate_part
 from replitree.storage.rewrite.read import read_batches, read_parts
+from replitree.storage.schema.adapt import adapt, stored_rows
 from replitree.storage.schema.definition import TableDefinition, decode_definition, define_table
-from replitree.storage.schema.layout import adapt, is_plain, layout_of, stored_rows
+from replitree.storage.schema.layout import is_plain, layout_of
 from replitree.storage.schema.nested import reshape
 from replitree.storage.sql.alter_parser import parse_alter
 from replitree.storage.sql.evolve import AddColumn, Alter, Change, DropColumn, RenameColumn, WidenColumn, apply_alter

@@ -19,9 +19,10 @@ from replitree.storage.parts.encode import stage_table
 from replitree.storage.parts.manifest import read_manifest
 from replitree.storage.parts.verified import CheckedPart
 from replitree.storage.rewrite.read import read_batches, read_parts, wanted_parts
+from replitree.storage.schema.adapt import adapt, stored_rows
 from replitree.storage.schema.columns import Column
 from replitree.storage.schema.definition import TableDefinition, define_table
-from replitree.storage.schema.layout import adapt, is_plain, layout_of, stored_rows
+from replitree.storage.schema.layout import is_plain, layout_of
 from replitree.storage.sql.evolve import (
     AddColumn,
     Alter,

@@ -98,4 +98,4 @@ def changes(
     at.out.table(title, shown.schema.names, [(f"{row[0]}", f"{row[1]:%Y-%m-%d %H:%M:%S.%f}", *row[2:]) for row in some])
 
 
-COMMANDS = {"changes": changes}
+COMMANDS = {"changes": changes, "log": log}

@@ -9,6 +9,7 @@ import typer
 
 from replitree.cli.options import Cluster, Yes, check_name, on_cluster
 from replitree.cli.output import confirm, counted
+from replitree.cli.tables import aside, change, changes, tag
 from replitree.cli.tables.files import find_source, open_rows
 from replitree.errors import BadInput
 
@@ -149,6 +150,11 @@ def drop(name: Name, at: Cluster, yes: Yes = False) -> None:
         confirm(question, yes=yes, as_json=at.as_json, otherwise=f"table {name} was not dropped")
         connection.drop_table(name)
     at.out.result({"dropped": name}, f"table {name} dropped")
+
+
+for _commands in (change.COMMANDS, changes.COMMANDS, tag.COMMANDS, aside.COMMANDS):
+    for _name, _command in _commands.items():
+        app.command(_name)(_command)
 
 
 def _split(given: Sequence[str] | None) -> list[str]:

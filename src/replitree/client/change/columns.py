@@ -8,7 +8,7 @@ from __future__ import annotations
 from replitree.client.arguments import check_arguments
 from replitree.client.change.changing import ChangingTable
 from replitree.client.change.command import COMMAND_S, CommandResult
-from replitree.storage.schema.types import format_path, format_type, parse_type
+from replitree.storage.files.names import format_path
 
 
 @check_arguments
@@ -42,6 +42,8 @@ class TableColumns(ChangingTable):
         default
             A literal of Spark SQL, as in ``"0"`` or ``"'none'"``; null without.
         """
+        from replitree.storage.schema.types import format_type, parse_type
+
         text = f" DEFAULT {default}" if default is not None else ""
         return self.alter(f"ADD COLUMN {_path(name)} {format_type(parse_type(kind))}{text}")
 
@@ -55,6 +57,8 @@ class TableColumns(ChangingTable):
 
     def widen_column(self, name: str, kind: str) -> CommandResult:
         """Give a column, or a field inside one, a type that holds all of its values, such as bigint for int."""
+        from replitree.storage.schema.types import format_type, parse_type
+
         return self.alter(f"ALTER COLUMN {_path(name)} TYPE {format_type(parse_type(kind))}")
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from replitree.client.change.command import CommandResult
 from replitree.errors import BadInput
+from replitree.storage.files.names import format_path
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.types import format_path
 from replitree.storage.sql.evolve import AddColumn, Alter, WidenColumn
 from replitree.storage.sql.schema_union import union_by_name
 

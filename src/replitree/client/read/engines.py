@@ -61,7 +61,7 @@ def polars_lazy(scan: Scan, is_native: Callable[[Snapshot | None], bool]) -> pl.
     polars = engine("polars")
     paths = scan.native_paths()
     if paths is not None:
-        files = polars.scan_parquet(paths, glob=False, hive_partitioning=False).select(scan.schema.names)
+        files = polars.scan_parquet(paths, glob=False, hive_partitioning=False).select(scan.names)
         # Polars keeps the function, and the function keeps the snapshot, for as long as there is a frame of these files.
         held = _polars_source(lambda: iter(()), files.collect_schema(), scan)
         joined: pl.LazyFrame = polars.concat([files, held])
@@ -120,7 +120,7 @@ def duckdb_relation(
     engine("duckdb")
     paths = scan.native_paths()
     rows = scan.dataset() if paths is None and is_native(scan.snapshot) else scan
-    columns = ", ".join(_quoted(column) for column in scan.schema.names)
+    columns = ", ".join(_quoted(column) for column in scan.names)
     if name is None:
         if paths is None:
             return con.from_arrow(rows)
@@ -158,7 +158,7 @@ def duckdb_view(con: DuckDBPyConnection, scan: Scan, name: str) -> None:
         scan.to_duckdb(con, name)
     else:
         # No object of Arrow's beside the files: DuckDB would import pandas for it, which takes longer than a small query.
-        _view_of_files(con, name, paths, ", ".join(_quoted(column) for column in scan.schema.names))
+        _view_of_files(con, name, paths, ", ".join(_quoted(column) for column in scan.names))
 
 
 def _view_of_files(con: DuckDBPyConnection, name: str, paths: Sequence[Path], columns: str, more: str = "") -> None:

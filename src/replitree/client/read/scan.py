@@ -128,6 +128,11 @@ class Scan:
         definition = self._source.definition()
         return pa.schema([definition.arrow_schema.field(column.name) for column in definition.selected(self._columns)])
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the result's columns; asking for them does not load Arrow."""
+        return tuple(column.name for column in self._source.definition().selected(self._columns))
+
     # --- Arrow --------------------------------------------------------------------------------------------------------
 
     def to_arrow(self) -> pa.Table:
@@ -337,7 +342,7 @@ class Scan:
         snapshot = self._source.snapshot
         if snapshot is None or self._options.where is not None or self._options.final:
             return None
-        return native_paths(snapshot, self.schema.names)
+        return native_paths(snapshot, self.names)
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
 

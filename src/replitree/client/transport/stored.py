@@ -21,13 +21,14 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from replitree.errors import BadInput, ReplitreeError, StoreError
-from replitree.storage.objects.location import StoreLocation, open_store
 from replitree.storage.parts.manifest import MANIFEST_FILE, FileEntry, PartManifest, decode_manifest, is_same_manifest
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.shares.shares import ShareObjects
+
+if TYPE_CHECKING:
+    from replitree.storage.shares.shares import ShareObjects
 
 PATIENCE_S = 10.0
 """How long a reader waits for the store's answers, in seconds, before it asks a replica instead."""
@@ -62,6 +63,10 @@ class StoredParts:
     """
 
     def __init__(self, definition: TableDefinition, environment: Mapping[str, str] | None = None) -> None:
+        # With Arrow and obstore, which handles of tables on the replicas' disks do not need.
+        from replitree.storage.objects.location import StoreLocation, open_store
+        from replitree.storage.shares.shares import ShareObjects
+
         self.url = definition.store_url
         self.location = StoreLocation.parse(definition.store_url)
         opening = partial(
@@ -70,7 +75,7 @@ class StoredParts:
             environment=os.environ if environment is None else environment,
             patience_s=PATIENCE_S,
         )
-        self.objects = ShareObjects(opening, definition.table_id)
+        self.objects: ShareObjects = ShareObjects(opening, definition.table_id)
         self._lock = threading.Lock()
         self._problem: ReplitreeError | None = None
         self._valid_until = float("-inf")

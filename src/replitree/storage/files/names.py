@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 
 def format_name(name: str) -> str:
     """Write a name so that the parser reads it back: as it is, or in backquotes."""
     plain = re.fullmatch(r"[^\s<>(),:\[\]=`']+", name) is not None
     return name if plain else "`" + name.replace("`", "``") + "`"
+
+
+def format_path(names: Sequence[str]) -> str:
+    """Write a path, from a column inwards, as statements have it.
+
+    Examples
+    --------
+    >>> format_path(("a", "b.c", "odd name"))
+    'a.`b.c`.`odd name`'
+    """
+    return ".".join(format_name(name) if "." not in name else "`" + name.replace("`", "``") + "`" for name in names)
 
 
 def split_list(text: str) -> list[str]:

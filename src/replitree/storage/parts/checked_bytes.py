@@ -15,9 +15,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-import pyarrow as pa
 import xxhash
 from typing_extensions import override
 
@@ -26,6 +25,9 @@ from replitree.storage.files.durable import file_sums
 from replitree.storage.files.sums import BLOCK_BYTES, Sums, is_summed, read_sums
 from replitree.storage.parts.manifest import FileEntry
 from replitree.storage.parts.part_folder import DamagedFile
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SUMS_BYTES_KEPT = 64 << 20
 """Bytes of sums that are kept in memory: those of about 300 GB of data files."""
@@ -94,6 +96,8 @@ class DiskBytes:
 
     def read(self, first: int, count: int) -> pa.Buffer:
         """See `ByteSource`."""
+        import pyarrow as pa
+
         found = pa.allocate_buffer(count)
         view = memoryview(found)
         done = 0
@@ -186,6 +190,8 @@ class CheckedBytes:
             return whole.slice(first, count)
         sums = source.sums()
         if not count:
+            import pyarrow as pa
+
             return pa.py_buffer(b"")
         start = first // BLOCK_BYTES
         # Checksums are of whole blocks: the range is widened to their edges, and cut again after they were compared.
@@ -249,6 +255,8 @@ class QuietFile(VerifiedBinaryFile):
         try:
             return super().read(count)
         except Exception as error:  # noqa: BLE001 - the caller of `note` raises it
+            import pyarrow as pa
+
             self._note(error)
             return pa.py_buffer(b"")
 

@@ -34,8 +34,8 @@ from replitree.storage.parts.order import sort_rows
 from replitree.storage.parts.part_sync import sync_part, sync_parts
 from replitree.storage.parts.statistics import table_statistics
 from replitree.storage.parts.sums_files import write_sums
+from replitree.storage.schema.adapt import stored_rows
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.layout import stored_rows
 from replitree.storage.schema.partition import PartitionRows, split_by_partition
 
 FILE_ROWS_MIN = 524_288

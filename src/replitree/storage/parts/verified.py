@@ -34,9 +34,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import pyarrow as pa
 import xxhash
 
 from replitree import private
@@ -58,6 +57,10 @@ from replitree.storage.parts.checked_bytes import (
 )
 from replitree.storage.parts.manifest import FileEntry, PartManifest
 from replitree.storage.parts.part_folder import DamagedFile
+
+if TYPE_CHECKING:
+    # An engine that reads files by itself needs no Arrow, which takes longer to load than a small query.
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,8 @@ class CheckedFile:
         DamagedFile, FileNotFoundError
             It is not what the manifest says; what `replace` raises.
         """
+        import pyarrow as pa
+
         try:
             data = whole_file(self.path, self.entry)
         except (DamagedFile, FileNotFoundError) as problem:
@@ -155,6 +160,8 @@ class StoredFile:
 
 
 def _opened(file: CheckedFile | StoredFile) -> pa.NativeFile:
+    import pyarrow as pa
+
     return (
         pa.PythonFile(VerifiedBinaryFile(file), mode="r")
         if is_summed(file.entry.bytes)
@@ -172,6 +179,8 @@ def quiet_file(file: CheckedFile, note: Callable[[Exception], None]) -> pa.Nativ
     note
         Is called with what a read would raise; the read returns no bytes, which ends what Arrow does with the file.
     """
+    import pyarrow as pa
+
     if not is_summed(file.entry.bytes):
         return pa.BufferReader(file.read())
     return pa.PythonFile(QuietFile(file, note), mode="r")

@@ -42,8 +42,8 @@ from replitree.storage.rewrite.merge_reduce import Reducer, reducer_of, summed_c
 from replitree.storage.rewrite.merge_runs import Merging, RunFile, merge_runs, window_bytes
 from replitree.storage.rewrite.merge_sources import MergeSource, check_files, read_sources, run_files
 from replitree.storage.rewrite.merge_write import PartWriter
+from replitree.storage.schema.adapt import shown_rows
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.layout import shown_rows
 
 _T = TypeVar("_T")
 

@@ -21,8 +21,9 @@ from replitree.storage.parts.verified import StoredFile
 from replitree.storage.rewrite.data_files import DataFile, footer_of, is_whole, reading_part
 from replitree.storage.rewrite.key_range import KeyRange
 from replitree.storage.rewrite.merge_runs import RunFile, reader_bytes
+from replitree.storage.schema.adapt import adapt
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.layout import adapt, layout_of
+from replitree.storage.schema.layout import layout_of
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -39,8 +39,8 @@ from replitree.storage.rewrite.merge import ignore, never
 from replitree.storage.rewrite.merge_runs import RunFile, read_run
 from replitree.storage.rewrite.merge_sources import MergeSource, check_files, read_sources, run_files
 from replitree.storage.rewrite.merge_write import PartWriter
+from replitree.storage.schema.adapt import shown_values, stored_values
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.layout import shown_values, stored_values
 from replitree.storage.sql.expression import Truths, columns_of, evaluate, where_true
 from replitree.storage.sql.expression_kernels import NoValueError
 from replitree.storage.sql.mutation import (

@@ -25,8 +25,9 @@ from replitree.errors import BadInput, CorruptPart, StoreError
 from replitree.storage.files.sums import is_summed
 from replitree.storage.parts.manifest import read_manifest
 from replitree.storage.parts.verified import CheckedFile, CheckedPart, StoredFile
+from replitree.storage.schema.adapt import every_chunk
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.layout import Layout, Origin, every_chunk, is_plain, layouts_of, stored_schema
+from replitree.storage.schema.layout import Layout, Origin, is_plain, layouts_of, stored_schema
 from replitree.storage.sql.expression import wanted_rows
 from replitree.storage.sql.predicate import Predicate
 from replitree.storage.sql.predicate_parser import parse_predicate

@@ -28,9 +28,9 @@ from replitree.storage.parts.order import sort_rows
 from replitree.storage.parts.statistics import StatisticsCollector
 from replitree.storage.parts.sums_files import move_sums
 from replitree.storage.rewrite.slices import Slice
+from replitree.storage.schema.adapt import stored_rows
 from replitree.storage.schema.bounds import Scalar
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.layout import stored_rows
 from replitree.storage.schema.partition import PartitionRows, split_by_partition
 
 FILES_MAX = 2

@@ -7,28 +7,26 @@ file happens to contain: the part's schema version decides.
 
 Two versions that differ only in columns' names have equal layouts, so their parts are read as one.
 
-`adapt` is for rows in memory (merges, mutations); scans put the same into their projections and filters
-(`replitree.storage.rewrite.read`), and Spark into its own (`replitree.spark.read.read`).
+Rows in memory (merges, mutations) are brought to the columns by `replitree.storage.schema.adapt`; scans put the same into their
+projections and filters (`replitree.storage.rewrite.read`), and Spark into its own (`replitree.spark.read.read`).
 
 Absent on purpose: newer versions than the definition's.  A caller that meets one reads the definition again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
-
-import pyarrow as pa
 
 from replitree.errors import StoreError
 from replitree.storage.schema.columns import Column
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.nested import field_inside, reshape, stored_path
-from replitree.storage.schema.types import is_nested, parse_type
+from replitree.storage.schema.type_kinds import NESTED, kind_of
 
 if TYPE_CHECKING:
+    # Which files have the columns as they are is asked before Arrow is needed, and often it is not needed then.
+    import pyarrow as pa
     import pyarrow.compute as pc
 
 
@@ -60,7 +58,7 @@ class Origin:
     @property
     def is_reshaped(self) -> bool:
         """Whether the files have the column with other fields inside, or with other names or types of them."""
-        if self.stored_type is None or not is_nested(self.column.arrow_type):
+        if self.stored_type is None or kind_of(self.column.type) not in NESTED:
             return False
         return not self.stored_type == self.column.stored_type == self.column.type
 
@@ -69,6 +67,10 @@ class Origin:
         """The column as the files have it, or None."""
         if self.stored_type is None:
             return None
+        import pyarrow as pa
+
+        from replitree.storage.schema.types import parse_type
+
         return pa.field(self.column.stored_name, parse_type(self.stored_type))
 
     def expression(self, inside: Sequence[str] = ()) -> pc.Expression:
@@ -76,7 +78,11 @@ class Origin:
 
         What is nested comes as it is in the files: where `is_reshaped`, `shown` makes the column of it.
         """
+        import pyarrow as pa
         import pyarrow.compute as pc
+
+        from replitree.storage.schema.nested import field_inside, stored_path
+        from replitree.storage.schema.types import is_nested, parse_type
 
         column = self.column
         arrow = field_inside(column.arrow_type, inside)
@@ -94,6 +100,9 @@ class Origin:
 
     def shown(self, values: pa.Array) -> pa.Array:
         """Give a column as readers see it from one of files that `is_reshaped`."""
+        from replitree.storage.schema.nested import reshape
+        from replitree.storage.schema.types import parse_type
+
         return reshape(values, parse_type(self.column.stored_type), self.column.arrow_type)
 
 
@@ -147,84 +156,6 @@ def has_other_names(definition: TableDefinition) -> bool:
 
 def stored_schema(layout: Layout) -> pa.Schema:
     """Give the schema of the files as far as readers need it; every column may be null, as Parquet readers have it."""
+    import pyarrow as pa
+
     return pa.schema([field for origin in layout if (field := origin.stored_field) is not None])
-
-
-def adapt(rows: pa.Table, written: int, definition: TableDefinition, names: Sequence[str] | None = None) -> pa.Table:
-    """Bring rows, as a part's files have them, to a table's columns.
-
-    Parameters
-    ----------
-    rows
-        With the stored names and types of the schema version `written`; columns that were dropped since may be missing.
-    written
-        The part's schema version.
-    definition
-        The table; the result has its schema.  `definition.stored` gives rows for writing a part.
-    names
-        Only these columns, in the table's order; all by default.
-
-    Raises
-    ------
-    StoreError
-        The part is newer than the definition.
-
-    Examples
-    --------
-    A merge of parts of several versions adapts each, with ``target = definition.at(version).stored``::
-
-        table = adapt(pa.Table.from_batches([batch]), manifest.schema_version, target)
-    """
-    layout = [origin for origin in layout_of(definition, written) if names is None or origin.column.name in names]
-    schema = pa.schema([definition.arrow_schema.field(origin.column.name) for origin in layout])
-    columns = []
-    for origin in layout:
-        arrow = origin.column.arrow_type
-        if origin.stored_type is None:
-            # The part is older than the column: every row shows the default that the column was added with.
-            columns.append(pa.chunked_array([pa.repeat(origin.column.initial_scalar, rows.num_rows)]))
-            continue
-        values = rows.column(origin.column.stored_name)
-        if origin.is_reshaped:
-            values = every_chunk(values, arrow, origin.shown)
-        elif values.type != arrow:
-            values = values.cast(arrow)
-        columns.append(values)
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def stored_rows(rows: pa.Table, definition: TableDefinition) -> pa.Table:
-    """Give rows in a table's schema the names that columns and fields have in data files: `TableDefinition.stored`'s schema."""
-    if not definition.history:
-        return rows
-    schema = definition.stored.arrow_schema
-    columns = [
-        every_chunk(values, field.type, partial(stored_values, column))
-        for values, field, column in zip(rows.columns, schema, definition.columns, strict=True)
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
-
-
-def shown_rows(rows: pa.Table, columns: Sequence[Column]) -> pa.Table:
-    """Give these columns of rows, as files of this version have them, with the names and types that readers see."""
-    values = [every_chunk(rows.column(c.stored_name), c.arrow_type, partial(shown_values, c)) for c in columns]
-    return pa.Table.from_arrays(values, schema=pa.schema([pa.field(c.name, c.arrow_type, c.nullable) for c in columns]))
-
-
-def every_chunk(values: pa.ChunkedArray, arrow: pa.DataType, change: Callable[[pa.Array], pa.Array]) -> pa.ChunkedArray:
-    """Change every chunk, which then has the type `arrow`."""
-    return pa.chunked_array([change(chunk) for chunk in values.chunks], type=arrow)
-
-
-def stored_values(column: Column, values: pa.Array) -> pa.Array:
-    """Give values of a column with the names that the fields inside have in data files."""
-    if column.stored_type == column.type:
-        return values
-    return reshape(values, column.arrow_type, parse_type(column.stored_type))
-
-
-def shown_values(column: Column, values: pa.Array) -> pa.Array:
-    """Give values of a column, as files of this version have them, with the names that readers see."""
-    if column.stored_type == column.type:
-        return values
-    return reshape(values, parse_type(column.stored_type), column.arrow_type)

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from replitree.errors import BadInput
 from replitree.storage.files.names import format_name
+from replitree.storage.schema.type_kinds import MOMENTS, NUMBERS, WHOLE_NUMBERS, kind_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,15 +135,13 @@ def parse_policy(text: str) -> MergePolicy:
     return MergePolicy(PolicyKind(word), tuple(names))
 
 
-def check_policy(
-    policy: MergePolicy, columns: Mapping[str, pa.DataType], order_by: Sequence[str], keys: Sequence[str]
-) -> None:
+def check_policy(policy: MergePolicy, columns: Mapping[str, str], order_by: Sequence[str], keys: Sequence[str]) -> None:
     """Check that a table with these columns can have a policy.
 
     Parameters
     ----------
     columns
-        Types by name.
+        Text forms of their types, by name.
     order_by, keys
         The order key; and with it the columns of the partition transforms.
 
@@ -164,18 +163,18 @@ def check_policy(
     _CHECKS[policy.kind](policy, columns, keys)
 
 
-def _check_replacing(policy: MergePolicy, columns: Mapping[str, pa.DataType], keys: Sequence[str]) -> None:
+def _check_replacing(policy: MergePolicy, columns: Mapping[str, str], keys: Sequence[str]) -> None:
     if len(policy.columns) > 2:
         raise BadInput(
             f"{policy.text}: replacing takes a version column and a delete marker, the version alone, or none"
         )
     for name in policy.columns[:1]:
-        if not is_version(columns[name]):
+        if kind_of(columns[name]) not in WHOLE_NUMBERS | MOMENTS:
             raise BadInput(f"{policy.text}: a version is a whole number, a date or a timestamp, {name!r} is not")
         if name in keys:
             raise BadInput(f"{policy.text}: {name!r} is in a key, so rows with equal keys have no different versions")
     for name in policy.columns[1:]:
-        if not is_marker(columns[name]):
+        if kind_of(columns[name]) not in WHOLE_NUMBERS | {"boolean"}:
             raise BadInput(f"{policy.text}: a delete marker is a boolean or a whole number, {name!r} is not")
         if name in keys:
             raise BadInput(
@@ -187,15 +186,15 @@ def _check_replacing(policy: MergePolicy, columns: Mapping[str, pa.DataType], ke
             )
 
 
-def _check_summing(policy: MergePolicy, columns: Mapping[str, pa.DataType], keys: Sequence[str]) -> None:
+def _check_summing(policy: MergePolicy, columns: Mapping[str, str], keys: Sequence[str]) -> None:
     if len(set(policy.columns)) < len(policy.columns):
         raise BadInput(f"{policy.text} has a column twice")
     for name in policy.columns:
-        if not is_numeric(columns[name]):
+        if kind_of(columns[name]) not in NUMBERS:
             raise BadInput(f"{policy.text}: {name!r} has no numbers to add")
         if name in keys:
             raise BadInput(f"{policy.text}: {name!r} is in the order key or in partition_by, which must not change")
-    if not policy.columns and not any(is_numeric(arrow) for name, arrow in columns.items() if name not in keys):
+    if not policy.columns and not any(kind_of(text) in NUMBERS for name, text in columns.items() if name not in keys):
         raise BadInput(f"{policy.text}: no column outside the keys has numbers to add")
 
 
@@ -207,17 +206,3 @@ def is_numeric(arrow: pa.DataType) -> bool:
     from pyarrow import types as kinds
 
     return bool(kinds.is_integer(arrow) or kinds.is_floating(arrow) or kinds.is_decimal(arrow))
-
-
-def is_marker(arrow: pa.DataType) -> bool:
-    """Tell whether values of a type can say that a key is deleted."""
-    from pyarrow import types as kinds
-
-    return bool(kinds.is_boolean(arrow) or kinds.is_integer(arrow))
-
-
-def is_version(arrow: pa.DataType) -> bool:
-    """Tell whether values of a type can say which of several rows is newer."""
-    from pyarrow import types as kinds
-
-    return bool(kinds.is_integer(arrow) or kinds.is_date(arrow) or kinds.is_timestamp(arrow))

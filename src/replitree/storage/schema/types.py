@@ -18,7 +18,7 @@ than refusing), time of day, intervals, and limits on string lengths.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -26,12 +26,10 @@ import pyarrow as pa
 
 from replitree.errors import BadInput
 from replitree.storage.files.names import format_name
+from replitree.storage.schema.type_kinds import DECIMAL_PRECISION_MAX
 
 NESTING_MAX = 32
 """Levels of lists, structs and maps that a type may have."""
-
-DECIMAL_PRECISION_MAX = 38
-"""Digits of the largest decimal that Spark has."""
 
 TIMESTAMP_UTC = pa.timestamp("us", "UTC")
 TIMESTAMP_LOCAL = pa.timestamp("us")
@@ -358,17 +356,6 @@ def write_type(arrow: pa.DataType, names: Mapping[pa.DataType, str], list_name: 
     if kinds.is_struct(arrow):
         return f"struct<{','.join(f'{format_name(f.name)}:{write(f.type)}' for f in arrow)}>"
     raise BadInput(f"a column can't have the type {arrow}")
-
-
-def format_path(names: Sequence[str]) -> str:
-    """Write a path, from a column inwards, as statements have it.
-
-    Examples
-    --------
-    >>> format_path(("a", "b.c", "odd name"))
-    'a.`b.c`.`odd name`'
-    """
-    return ".".join(format_name(name) if "." not in name else "`" + name.replace("`", "``") + "`" for name in names)
 
 
 # --- from any Arrow type to one that a table can have -----------------------------------------------------------------

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from replitree.storage.schema.types import DECIMAL_PRECISION_MAX
+from replitree.storage.schema.type_kinds import DECIMAL_PRECISION_MAX
 
 _DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
 """Decimal digits of an integer with so many bits."""

@@ -23,7 +23,8 @@ from replitree.errors import BadInput
 from replitree.storage.schema.columns import Column
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.spark_types import spark_type
-from replitree.storage.schema.types import DECIMAL_PRECISION_MAX, is_nested, parse_type
+from replitree.storage.schema.type_kinds import DECIMAL_PRECISION_MAX
+from replitree.storage.schema.types import is_nested, parse_type
 from replitree.storage.sql.condition_parser import NULL_TESTS, as_type, condition_expression
 from replitree.storage.sql.expression import (
     FUNCTIONS,

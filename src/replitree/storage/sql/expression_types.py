@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from replitree.storage.schema.types import DECIMAL_PRECISION_MAX
+from replitree.storage.schema.type_kinds import DECIMAL_PRECISION_MAX
 
 SCALE_MIN = 6
 """Digits after the point that a decimal with too many digits keeps, if it has them."""

@@ -23,7 +23,8 @@ import pyarrow as pa
 from replitree.errors import BadInput
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.spark_types import spark_type
-from replitree.storage.schema.types import DECIMAL_PRECISION_MAX, is_nested
+from replitree.storage.schema.type_kinds import DECIMAL_PRECISION_MAX
+from replitree.storage.schema.types import is_nested
 from replitree.storage.sql.literals import NoMeaningError, coerce, parse_date, parse_moment
 from replitree.storage.sql.predicate import (
     FLIPPED,
