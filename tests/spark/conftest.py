@@ -134,8 +134,8 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeClu
     def connect(_: object) -> Connection:
         return made.connect()
 
-    for module in (source_read, source_write):
-        monkeypatch.setattr(module, "open_connection", connect)
+    monkeypatch.setattr(source_read, "open_connection", connect)
+    monkeypatch.setattr(source_write, "kept_connection", connect)
     yield made
     made.close()
 

@@ -32,7 +32,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedCl
         connections.append(Connection(access, lambda: MemoryCoordination(cluster.shared)))
         return connections[-1]
 
-    monkeypatch.setattr(source_write, "open_connection", connect)
+    monkeypatch.setattr(source_write, "kept_connection", connect)
     yield cluster
     for connection in connections:
         connection.close()

@@ -45,7 +45,8 @@ from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
 from replitree.spark.session.columns import check_columns
 from replitree.spark.session.driver import driver_process
-from replitree.spark.session.options import flag, number, open_connection, open_table, seconds
+from replitree.spark.session.kept_connection import kept_connection
+from replitree.spark.session.options import flag, number, open_table, seconds
 from replitree.spark.session.written import note_written
 from replitree.spark.write.recording import numbering_column, recorded_insert
 from replitree.spark.write.store_write import offered
@@ -102,7 +103,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
     through, batch = through_of(options.get("through")), _batch(options)
     if _quorum(options) is not None and overwrite:
         raise BadInput("a job that overwrites can't have a quorum: what it replaces would be gone if it failed")
-    with open_connection(options) as connection:
+    with kept_connection(options) as connection:
         table = open_table(connection, options)
         if flag(options, "mergeschema"):
             table.merge_schema(to_arrow_schema(schema, timezone="UTC"))
@@ -170,7 +171,7 @@ def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) 
         # Tasks have read the session's setting; a job without tasks has no rows, and leaves the table empty.
         modes = {message.session_mode for message in messages if isinstance(message, StagedMessage)} - {None}
         plan = replace(plan, overwrite=_mode(modes.pop() or "static") if modes else "all")
-    with open_connection(plan.options) as connection:
+    with kept_connection(plan.options) as connection:
         table = open_table(connection, plan.options)
         with recorded_insert(plan, messages) as asked:
             result = commit_staged(plan.job, table, messages, plan.terms)
