@@ -182,7 +182,8 @@ class TableInserter:
                 return upload, stage_slices(slices, self._definition, folder)
             with renewed(upload, self._http), tempfile.TemporaryDirectory(prefix="replitree-upload-") as temporary:
                 folder = Path(temporary) / "parts"
-                manifests = stage_slices(slices, self._definition, folder)
+                # Not synced: the replica has the files before the folder goes.
+                manifests = stage_slices(slices, self._definition, folder, sync=False)
                 for manifest in manifests:
                     send_part(self._http, upload, folder / manifest.partition, manifest)
                 return upload, manifests

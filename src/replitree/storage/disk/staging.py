@@ -26,7 +26,7 @@ from replitree.storage.parts.part_folder import (
     verify_files,
     whole_manifest,
 )
-from replitree.storage.parts.part_sync import sync_part
+from replitree.storage.parts.part_sync import sync_parts
 
 STAGED = "staged"
 """The name of a staged part of a share in `leaving`, until its share is released."""
@@ -80,8 +80,7 @@ class StagedParts:
                 # An earlier try may have stopped after it wrote the manifest; `write_file` replaces nothing.
                 (place / MANIFEST_FILE).unlink(missing_ok=True)
                 write_file(place / MANIFEST_FILE, manifest.encode(), sync=False)
-                sync_part(place, manifest)
-            sync_folder(folder)
+            sync_parts([(folder / name, manifest) for name, manifest in manifests.items()], (folder,))
 
     def adopt(self, folder: Path, staging: str) -> None:
         """Make the parts in a sealed folder of this disk the staged parts of an insert.  Idempotent."""

@@ -56,6 +56,7 @@ def stage_table(
     prefix: str = "",
     files_max: int = 2,
     sync: bool = True,
+    sealed: bool = True,
     partitions_max: int | None = None,
 ) -> tuple[PartManifest, ...]:
     """Write rows as one staged part per partition.
@@ -74,6 +75,9 @@ def stage_table(
         Files of a large part, written in parallel.
     sync
         Whether to wait for the disk.  Without it a power failure may take what was acknowledged.
+    sealed
+        Whether to make parts of the folders, by steps 3 and 4.  Without it the process that takes the files does that; here
+        only large files are synced, as soon as they are written.
     partitions_max
         As of `split_by_partition`.
 
@@ -104,7 +108,10 @@ def stage_table(
     with store_errors(f"write a part in {folder}"):
         # Whether the folder is new decides whether its own name, in its parent, has to be synced.
         is_new = make_folder(folder)
-        jobs = [_StagingJob(part, definition, folder / f"{prefix}{part.partition}", files_max, sync) for part in parts]
+        jobs = [
+            _StagingJob(part, definition, folder / f"{prefix}{part.partition}", files_max, sync, sealed)
+            for part in parts
+        ]
         rows = sum(part.rows.num_rows for part in parts)
         # Threads cost more than they gain for rows that one file takes.
         if rows < 2 * FILE_ROWS_MIN or (len(jobs) == 1 and files_max == 1):
@@ -114,7 +121,7 @@ def stage_table(
                 # The sort and the files of a single part share the threads.  Several
                 # parts have a thread each, and must not wait for the same pool.
                 manifests = (_stage_part(jobs[0], pool),) if len(jobs) == 1 else tuple(pool.map(_stage_part, jobs))
-        if sync:
+        if sync and sealed:
             staged = [(job.folder, manifest) for job, manifest in zip(jobs, manifests, strict=True)]
             sync_parts(staged, (folder, folder.parent) if is_new else (folder,))
     return manifests
@@ -141,6 +148,7 @@ class _StagingJob:
     folder: Path
     files_max: int
     sync: bool
+    sealed: bool
 
 
 def _stage_part(job: _StagingJob, pool: ThreadPoolExecutor | None = None) -> PartManifest:
@@ -149,8 +157,9 @@ def _stage_part(job: _StagingJob, pool: ThreadPoolExecutor | None = None) -> Par
     mode = private.make_folder(job.folder)
     files = write_files(rows, job.definition, job.folder, files_max=job.files_max, sync=job.sync, pool=pool, mode=mode)
     manifest = _manifest(job.part, rows, job.definition, files)
-    # `stage_table` syncs all parts at once: the disk writes its journal once for all of them.
-    seal_part(job.folder, manifest, sync=False, mode=mode)
+    if job.sealed:
+        # `stage_table` syncs all parts at once: the disk writes its journal once for all of them.
+        seal_part(job.folder, manifest, sync=False, mode=mode)
     return manifest
 
 

@@ -47,7 +47,8 @@ def stage_slices(
     folder
         An empty folder; it gets one folder per partition, with the data files.
     sync
-        Whether what comes at once waits for the disk; no use if the files go elsewhere.
+        Whether the thread that writes a large file, if all rows come at once, waits for the disk; no use if the files go
+        elsewhere.
 
     Returns
     -------
@@ -63,7 +64,7 @@ def stage_slices(
     for piece in slices:
         # Nearly every upload is one slice, which needs no stager.
         if stager is None and piece.last:
-            return stage_table(piece.rows, definition, folder, files_max=FILES_MAX, sync=sync)
+            return stage_table(piece.rows, definition, folder, files_max=FILES_MAX, sync=sync, sealed=False)
         stager = stager or SliceStager(definition, folder)
         stager.add(piece.rows)
     return stager.finish() if stager is not None else ()
