@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from replitree.errors import BadInput, CorruptPart, StoreError
 from replitree.storage.parts.conform import conform
@@ -11,7 +12,7 @@ from replitree.storage.parts.encode import stage_table
 from replitree.storage.parts.manifest import read_manifest
 from replitree.storage.parts.verified import CheckedPart
 from replitree.storage.rewrite.read import read_batches, read_parts, wanted_parts
-from replitree.storage.schema.definition import TableDefinition, define_table
+from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
 from replitree.storage.sql.predicate_parser import parse_predicate
 from tests.storage.support import bench_table
 
@@ -108,3 +109,26 @@ def test_filters_reach_inside_structs(tmp_path: Path) -> None:
     parts = [tmp_path / "s1" / "all"]
     assert read_parts(parts, definition, ["l"], "r.b.c = 'x'").to_pylist() == [{"l": ["y"]}]
     assert read_parts(parts, definition, where="r.a >= 2").num_rows == 1
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 7])
+def test_pieces_of_parts_have_each_row_once(tmp_path: Path, pieces: int) -> None:
+    definition = define_table(
+        "t", "k bigint not null, s string", order_by="k", settings=TableSettings(row_group_rows=4)
+    )
+    parts = _parts(tmp_path, definition, range(18), range(50, 53))
+    found = [read_batches(parts, definition, ["k"], "k <> 7", (n, pieces)).read_all() for n in range(pieces)]
+    keys = sorted(key for rows in found for key in rows.column("k").to_pylist())
+    assert keys == [*range(7), *range(8, 18), *range(50, 53)]
+    # Five row groups and one.
+    assert sum(rows.num_rows > 0 for rows in found) == min(pieces, 5)
+
+
+def test_a_piece_of_a_file_with_another_number_of_rows_is_refused(tmp_path: Path) -> None:
+    definition = bench_table()
+    (part,) = _parts(tmp_path, definition, range(6))
+    manifest = read_manifest(part)
+    (file,) = manifest.files
+    other = replace(manifest, rows=7, files=(replace(file, rows=7),))
+    with pytest.raises(CorruptPart, match="has 6 rows, its manifest says 7"):
+        read_batches([CheckedPart(part, other)], definition, piece=(0, 2)).read_all()

@@ -31,11 +31,15 @@ from replitree.errors import BadInput
 from replitree.spark.read.final_units import pack
 from replitree.spark.read.source_read import LEASE_S, TASK_BYTES, exactly, leased, read_schema
 from replitree.spark.session.options import flag, number, open_connection, open_table, seconds, table_name
+from replitree.storage.rewrite.read import Piece
 from replitree.storage.schema.definition import decode_definition
 from replitree.storage.sql.predicate_parser import parse_predicate
 
 OF_SNAPSHOTS = ("asof", "timestampasof", "level", "minindex", "final")
 """Options that say which snapshot a read shows: the feed has no snapshot."""
+
+PIECE_ROWS_MIN = 262_144
+"""A unit is cut into pieces of at least so many rows: a task costs as much as reading some ten thousand."""
 
 FEED_FIELDS = StructType(
     [
@@ -60,13 +64,14 @@ class FeedPlan:
 
 @dataclass(frozen=True, slots=True)
 class FeedTask:
-    """The input of one task: some units of a page, and what it needs to read them."""
+    """The input of one task: some units of a page, or a piece of one, and what it needs to read them."""
 
     plan: FeedPlan
     definition: tuple[bytes, bytes] = field(repr=False)
     body: FeedBody = field(repr=False)
     access: ReplicaAccess = field(repr=False)
     lease: LeaseHandle | None
+    piece: Piece = (0, 1)
 
 
 class FeedPartition(InputPartition):
@@ -186,15 +191,25 @@ def feed_partitions(
     found = list[InputPartition]()
     for page, units in zip(changes.pages, wanted, strict=True):
         lease = page.snapshot.lease.hand_over() if page.snapshot.lease is not None else None
-        bytes_of = {part.part: part.manifest.bytes for part in page.snapshot.parts}
-        sizes = [bytes_of[unit.part] + bytes_of.get(unit.before, 0) for unit in units]
+        manifests = {part.part: part.manifest for part in page.snapshot.parts}
+        sizes = [sum(manifests[name].bytes for name in (unit.part, unit.before) if name) for unit in units]
         count = tasks or max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES))
-        for some in pack(units, sizes, count) if units else []:
+        # Spark makes rows of what a task reads in one thread: where cores would have no task, large units are cut.
+        shares = count // max(1, len(units))
+        pieces = [
+            1 if unit.before else max(1, min(shares, manifests[unit.part].rows // PIECE_ROWS_MIN)) for unit in units
+        ]
+        if max(pieces, default=1) > 1:
+            # No more than there are tasks, so each is a task by itself.
+            packed = [([unit], (n, of)) for unit, of in zip(units, pieces, strict=True) for n in range(of)]
+        else:
+            packed = [(some, (0, 1)) for some in (pack(units, sizes, count) if units else [])]
+        for some, piece in packed:
             names = {name for unit in some for name in (unit.part, unit.before)}
             parts = tuple(part for part in page.body.parts if part.part in names)
             sorted_units = tuple(sorted(some, key=lambda unit: unit.index))
             body = msgspec.structs.replace(page.body, units=sorted_units, parts=parts)
-            found.append(FeedPartition(FeedTask(plan, encoded, body, page.snapshot.source.access(), lease)))
+            found.append(FeedPartition(FeedTask(plan, encoded, body, page.snapshot.source.access(), lease, piece)))
     return found
 
 
@@ -217,7 +232,9 @@ def read_feed(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         page, plan = FeedPage(body, snapshot), task.plan
         # A stream of appended rows does not want the feed's columns: making them took longer than reading the rows.
         is_marked = len(plan.schema.fields) > len(plan.columns)
-        changes = Changes(definition, body.start, body.end, body.origin, (page,), plan.columns, where, is_marked)
+        changes = Changes(
+            definition, body.start, body.end, body.origin, (page,), plan.columns, where, is_marked, task.piece
+        )
         with leased(task.lease, http) as check:
             for batch in changes.batches():
                 check()

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
@@ -40,6 +40,9 @@ BATCH_ROWS = 131_072
 
 BATCHES_AHEAD = 4
 FILES_AHEAD = 2
+Piece: TypeAlias = tuple[int, int]
+"""Which row groups of each file are read: the first number says which piece, from 0 on, and the second one of how many."""
+
 READ_FIRST_BYTES = 32 << 20
 """How far a streaming reader reads ahead: its memory does not grow with the table.  Of small files, so many bytes are read when
 a scan is planned."""
@@ -127,9 +130,10 @@ def read_batches(
     definition: TableDefinition,
     columns: Sequence[str] | None = None,
     where: str | Predicate | None = None,
+    piece: Piece = (0, 1),
 ) -> pa.RecordBatchReader:
-    """Read parts batch by batch, in bounded memory.  Parameters and errors as `read_parts`."""
-    scans, schema = _scans(parts, definition, columns, where)
+    """Read parts batch by batch, in bounded memory.  Parameters and errors as `read_parts`; `piece`: only these row groups."""
+    scans, schema = _scans(parts, definition, columns, where, piece)
 
     def batches() -> Iterator[pa.RecordBatch]:
         with _reading(definition):
@@ -164,6 +168,7 @@ def _scans(
     definition: TableDefinition,
     columns: Sequence[str] | None,
     where: str | Predicate | None,
+    piece: Piece = (0, 1),
 ) -> tuple[Iterator[FileScan], pa.Schema]:
     names = [column.name for column in definition.selected(columns)]
     if not names:
@@ -172,7 +177,7 @@ def _scans(
     predicate = parse_predicate(where, definition) if isinstance(where, str) else where
     known = [part if isinstance(part, CheckedPart) else CheckedPart(part, read_manifest(part)) for part in parts]
     files = [(part.manifest.schema_version, file) for part in wanted_parts(known, predicate) for file in part.files]
-    return scan_files(files, definition, names, predicate), schema
+    return scan_files(files, definition, names, predicate, piece=piece), schema
 
 
 def scan_files(
@@ -184,6 +189,7 @@ def scan_files(
     batch_rows: int = BATCH_ROWS,
     batches_ahead: int = BATCHES_AHEAD,
     files_ahead: int = FILES_AHEAD,
+    piece: Piece = (0, 1),
 ) -> Iterator[FileScan]:
     """Give the scans that read data files in their order: neighbours of one layout make one.
 
@@ -197,11 +203,15 @@ def scan_files(
         Which rows.
     batch_rows, batches_ahead, files_ahead
         Rows of a batch at most, and how far to read ahead.
+    piece
+        Which row groups of each file.
 
     Raises
     ------
     StoreError
         A part is newer than the definition.
+    CorruptPart
+        A file that is read in pieces has not as many rows as its manifest says.
     """
     plain, computed = where.split() if where is not None else (None, None)
     columns = len(names)
@@ -211,7 +221,7 @@ def scan_files(
     layouts = layouts_of(definition, (version for version, _ in files))
     for layout, group in groupby(files, lambda file: layouts[file[0]]):
         origins = {origin.column.name: origin for origin in layout}
-        scanner = _dataset([path for _, path in group], layout).scanner(
+        scanner = _dataset([path for _, path in group], layout, piece).scanner(
             columns=list(names) if is_plain(layout) else {name: origins[name].expression() for name in names},
             filter=plain.to_arrow(layout) if plain is not None else None,
             batch_size=batch_rows,
@@ -224,7 +234,7 @@ def scan_files(
         )
 
 
-def _dataset(files: Sequence[CheckedFile | StoredFile], layout: Layout) -> ds.Dataset:
+def _dataset(files: Sequence[CheckedFile | StoredFile], layout: Layout, piece: Piece) -> ds.Dataset:
     import pyarrow.dataset as ds
 
     from replitree.storage.parts.checked_files import file_system_of
@@ -241,4 +251,12 @@ def _dataset(files: Sequence[CheckedFile | StoredFile], layout: Layout) -> ds.Da
         else:  # a scan's threads would wait for one another to open it: five times what it takes to read it here
             room -= file.entry.bytes
             fragments.append(form.make_fragment(file.read()))
+    number, pieces = piece
+    for place, file in enumerate(files if pieces > 1 else ()):
+        groups, rows = fragments[place].num_row_groups, fragments[place].metadata.num_rows
+        # The reader of a piece can't count the rows of the part: the footer, which all readers of the file have, must be right.
+        if rows != file.entry.rows:
+            raise CorruptPart(f"{file.path} has {rows} rows, its manifest says {file.entry.rows}; fetch the part again")
+        first, end = groups * number // pieces, groups * (number + 1) // pieces
+        fragments[place] = fragments[place].subset(row_group_ids=list(range(first, end)))
     return ds.FileSystemDataset(fragments, schema, form)
