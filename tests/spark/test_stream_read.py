@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from typing_extensions import override
 
 from replitree.client.connection import Connection
+from replitree.client.read.feed import FeedPage
 from replitree.client.table import Table
 from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination
@@ -249,6 +250,24 @@ def test_merges_make_no_batch_and_are_passed(
     assert query.position["i"] > position["i"]
     add(table, 3)
     assert query.all_keys() == [[3]]
+
+
+def test_a_backlog_is_asked_for_once(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, ask = list[int](), Table.feed_page
+
+    def feed_page(self: Table, start: int, end: int, **options: Any) -> FeedPage:
+        asked.append(start)
+        return ask(self, start, end, **options)
+
+    monkeypatch.setattr(Table, "feed_page", feed_page)
+    for key in range(4):
+        add(table, key)
+    query = Query(table, startingVersion="earliest", maxEntriesPerTrigger=1)
+    assert query.all_keys() == [[0], [1], [2], [3]]
+    assert asked == [0]
+    add(table, 4)
+    assert query.all_keys() == [[4]]
+    assert asked == [0, 4]
 
 
 def test_open_inserts_come_when_they_are_settled(cluster: InProcessCluster, table: Table) -> None:

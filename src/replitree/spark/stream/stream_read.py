@@ -37,10 +37,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+import msgspec
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from replitree.client.change.command import COMMAND_S
+from replitree.client.read.feed import FeedPage
 from replitree.client.read.feed_watch import FeedEnd
 from replitree.errors import BadInput, SchemaMismatch, SnapshotExpired
 from replitree.spark.read.feed_read import FEED_FIELDS, FeedPlan, feed_partitions, lease_of, tasks_of
@@ -56,7 +58,6 @@ from replitree.wire.feed_errors import ConsumerExpired, FeedGap, OffsetExpired, 
 if TYPE_CHECKING:
     from replitree.client.connection import Connection
     from replitree.client.read.consumers import Consumer
-    from replitree.client.read.feed import FeedPage
     from replitree.client.read.feed_watch import FeedWatch
     from replitree.client.table import Table
 
@@ -127,6 +128,7 @@ class TableStream:
         # So far the log goes for certain.
         self._verified = -1
         self._moved_at = float("-inf")
+        self._page: FeedPage | None = None
 
     def initial(self) -> Offset:
         """Return where a query without a checkpoint begins: always the same."""
@@ -333,7 +335,7 @@ class TableStream:
         at, amount = begin, Amount()
         while at < end:
             try:
-                page = self._table.feed_page(at, end, of=origin, timeout_s=self._stream.timeout_s)
+                page = self._page_at(origin, at, end)
             except (OffsetExpired, FeedGap) as error:
                 if isinstance(error, FeedGap) and error.index > begin:
                     # Up to there everything can be read.
@@ -350,6 +352,18 @@ class TableStream:
                 return Admitted(begin, stopped, has_rows=True)
             at = page.body.index
         return Admitted(begin, at, has_rows=amount.entries > 0)
+
+    def _page_at(self, origin: str, begin: int, end: int) -> FeedPage:
+        """Return a page of the feed from an index on: of the last page, or a new one.  Errors as `feed_page`."""
+        page = self._page
+        # What entries have is a fact of the log.  Whether it is kept, the plan of the batch asks anew.
+        if page is None or page.body.origin != origin or not page.body.start <= begin < page.body.index:
+            page = self._page = self._table.feed_page(begin, end, of=origin, timeout_s=self._stream.timeout_s)
+        body = page.body
+        units = tuple(unit for unit in body.units if begin <= unit.index < end)
+        return FeedPage(
+            msgspec.structs.replace(body, start=begin, index=min(body.index, end), units=units), page.snapshot
+        )
 
     def _stopped(self, page: FeedPage, amount: Amount, limits: Limits) -> tuple[int | None, Amount]:
         """Return the entry of a page before which the batch ends, None: it goes on, and how much it has then."""
