@@ -90,7 +90,7 @@ class PartCache:
     addresses
         Whom to ask, in this order.
     folder
-        Where they go; by default a folder that is removed when this process ends.
+        Where they go, made when something is brought; by default a folder that is removed when this process ends.
     stored
         Brings what is in the table's object store, if that is reached from here.
     owner
@@ -288,7 +288,7 @@ class PartCache:
 
     def _place(self, part: SnapshotPart) -> Path:
         folder = (self._folder or process_folder()) / place_name(part.part, part.manifest)
-        private.make_folder(folder, exist_ok=True)
+        private.make_folder(folder, parents=True, exist_ok=True)
         return folder
 
     def _fetch_file(self, part: SnapshotPart, name: str, checksum: str, target: Path) -> None:

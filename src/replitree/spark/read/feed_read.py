@@ -11,10 +11,8 @@ one task, one after the other.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -29,7 +27,7 @@ from replitree.client.transport.lease import LeaseHandle
 from replitree.client.transport.stored import stored_parts, through_of
 from replitree.errors import BadInput
 from replitree.spark.read.final_units import pack
-from replitree.spark.read.source_read import LEASE_S, TASK_BYTES, exactly, leased, read_schema
+from replitree.spark.read.source_read import LEASE_S, TASK_BYTES, exactly, leased, read_schema, task_folder
 from replitree.spark.session.options import flag, number, open_connection, open_table, seconds, table_name
 from replitree.storage.rewrite.read import Piece
 from replitree.storage.schema.definition import decode_definition
@@ -220,13 +218,11 @@ def read_feed(partition: InputPartition) -> Iterator[pa.RecordBatch]:
     if task is None:
         return
     options, body, definition = task.plan.options, task.body, decode_definition(*task.definition)
-    with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:
+    with task_folder() as folder:
         http = HttpClient(task.access.ticket)
         stored = None if through_of(options.get("through")) == "replica" else stored_parts(definition)
         addresses = task.access.addresses
-        source = PartCache(
-            http, table_name(options), addresses, Path(folder), stored, addresses[0] if addresses else ""
-        )
+        source = PartCache(http, table_name(options), addresses, folder, stored, addresses[0] if addresses else "")
         snapshot = Snapshot(definition, body.index, body.replica, body.parts, body.machine, source, stored=stored)
         where = parse_predicate(options["where"], definition) if options.get("where") else None
         page, plan = FeedPage(body, snapshot), task.plan

@@ -19,6 +19,8 @@ Absent on purpose: order.  Rows come as the tasks come.
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -258,13 +260,23 @@ def read_task(task: Task) -> Iterator[pa.RecordBatch]:
     """
     plan, units = task.plan, task.units
     # A context, so that the folder goes also when a LIMIT closes this generator early.
-    with tempfile.TemporaryDirectory(prefix="replitree-task-") as folder:
+    with task_folder() as folder:
         http = HttpClient(plan.ticket)
-        files = _TaskFiles(plan, http, Path(folder))
+        files = _TaskFiles(plan, http, folder)
         with leased(plan.lease, http) as check:
             for batch in _read(plan, units, files):
                 check()
                 yield batch
+
+
+@contextmanager
+def task_folder() -> Iterator[Path]:
+    """Give the folder of a task: it is made when something is brought into it (`PartCache`), and removed in the end."""
+    folder = Path(tempfile.gettempdir()) / f"replitree-task-{secrets.token_hex(8)}"
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class _TaskFiles:

@@ -29,7 +29,6 @@ from replitree.spark.write.write_tasks import StagedMessage, WriteJob
 from replitree.storage.parts.adopt import adopt_files
 from replitree.storage.parts.joined import joined_manifest
 from replitree.storage.parts.manifest import FileEntry, PartManifest, data_file
-from replitree.storage.parts.sums_files import move_sums
 from replitree.storage.schema.definition import TableDefinition
 from replitree.wire.staged_file import StagedFile
 from replitree.wire.upload_life import LIFE_SUFFIX
@@ -104,8 +103,8 @@ def gather(
 ) -> tuple[PartManifest, ...]:
     """Move the files of all tasks into one part per partition; return the manifests by partition.
 
-    A partition that one task wrote alone keeps its manifest.  Files of several tasks are read once more, for their
-    content hash depends on all rows.
+    A partition that one task wrote alone keeps its manifest, and its files their names.  Files of several tasks are read once
+    more, for their content hash depends on all rows.
     """
     writers: dict[str, list[tuple[Path, PartManifest]]] = {}
     for folder, message in staged:
@@ -116,14 +115,8 @@ def gather(
     for partition, parts in sorted(writers.items()):
         if len(parts) == 1:
             [(source, manifest)] = parts
-            private.make_folder(target / partition)
-            entries = []
-            for number, file in enumerate(manifest.files):
-                place = target / partition / data_file(number)
-                (source / file.name).rename(place)
-                move_sums(source / file.name, place)
-                entries.append(FileEntry(place.name, file.rows, file.bytes, file.checksum))
-            manifests.append(msgspec.structs.replace(manifest, files=tuple(entries)))
+            source.rename(target / partition)
+            manifests.append(manifest)
         else:
             files = [folder / file.name for folder, manifest in parts for file in manifest.files]
             manifests.append(adopt_files(files, definition, target, partition))
