@@ -134,7 +134,10 @@ private final class PartInput(file: ReplicaFile, conf: Configuration, statistics
   private var position = 0L
   private var first = 0L
   private var blocks = Array.emptyByteArray
-  private var sums: BlockSums = _
+  /** The end of the file, with the footer and the index of the pages: Parquet's reader comes back to it for each row group. */
+  private var tail = blocks
+  private var tailFirst = Long.MaxValue
+  private var sums = known.get(file.path)
 
   override def getPos: Long = position
   override def seek(to: Long): Unit =
@@ -151,7 +154,13 @@ private final class PartInput(file: ReplicaFile, conf: Configuration, statistics
     if (length == 0) 0
     else if (position >= file.size) -1
     else {
-      if (position < first || position >= first + blocks.length) fill(length)
+      if (position < first || position >= first + blocks.length) {
+        if (position < tailFirst) fill(length)
+        else {
+          blocks = tail
+          first = tailFirst
+        }
+      }
       val at = (position - first).toInt
       val count = math.min(length, blocks.length - at)
       System.arraycopy(blocks, at, into, offset, count)
@@ -167,6 +176,10 @@ private final class PartInput(file: ReplicaFile, conf: Configuration, statistics
       else (if (end == file.size) math.min(position, file.size - FooterBytes) else position) / Block * Block
     blocks = read(begin, end)
     first = begin
+    if (end == file.size && begin < tailFirst && blocks.length <= 4 * WholeMax) {
+      tail = blocks
+      tailFirst = begin
+    }
     statistics.incrementBytesRead(blocks.length)
     statistics.incrementReadOps(1)
   }
@@ -185,6 +198,8 @@ private final class PartInput(file: ReplicaFile, conf: Configuration, statistics
           body = source.sums()
           sums = new BlockSums(body.readAllBytes(), file)
           body.close()
+          if (known.size > KnownMax) known.clear()
+          known.put(file.path, sums)
         }
         body = source.open(begin + have, end)
         var count = 0
@@ -236,6 +251,10 @@ private object PartInput {
   final val ConnectMs = 3000
   /** How long a replica may be silent while it answers. */
   final val SilenceMs = 60000
+
+  /** The block checksums of files that this process has read: a path says which content they are of. */
+  val known = new ConcurrentHashMap[Path, BlockSums]
+  final val KnownMax = 4096
 
   /** When replicas last did not answer (`System.nanoTime`), by address; for so long the others are asked first. */
   val silent = new ConcurrentHashMap[String, java.lang.Long]
