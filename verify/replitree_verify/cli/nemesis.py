@@ -60,7 +60,6 @@ def nemesis(
         raise BadInput(f"--results {folder} can't be made: {error.strerror}") from error
     # Not on standard output, where programs read the result.
     progress = console(errors=True)
-    progress.print(f"history and report: {folder}")
     # As Ctrl-C does: what is struck is healed before this process ends.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -111,7 +111,7 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
         f"nemesis_{secrets.token_hex(4)}", SCHEMA, order_by="id", partition_by="shelf", settings=LIMITS,
         feed="1 day" if plan.spark else None, wait_replicas=len(replicas),
     )  # fmt: skip
-    say(f"table {table.name} on {', '.join(replicas)}")
+    say(f"table {table.name} on {', '.join(replicas)}; history and report: {folder}")
     files = [folder / f"clients-{number}.jsonl" for number in range(CONNECTIONS)]
     closing = folder / "closing.jsonl"
     with contextlib.ExitStack() as opened:
