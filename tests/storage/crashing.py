@@ -11,12 +11,13 @@ import pytest
 from replitree.storage.disk import fetch as disk_fetch
 from replitree.storage.disk import folders as disk_folders
 from replitree.storage.disk import frozen as disk_frozen
+from replitree.storage.disk import packs as disk_packs
 from replitree.storage.disk import staging as disk_staging
 from replitree.storage.disk import store as disk
 from replitree.storage.parts import part_folder
 
-MODULES = (disk, disk_folders, disk_staging, disk_fetch, disk_frozen, part_folder)
-CHANGES = ("write_file", "link_file", "sync_part", "sync_parts", "sync_folder", "rename", "remove_folder")
+MODULES = (disk, disk_folders, disk_staging, disk_fetch, disk_frozen, disk_packs, part_folder)
+CHANGES = ("write_file", "link_file", "sync_part", "sync_parts", "sync_files", "sync_folder", "rename", "remove_folder")
 
 
 class Crash(BaseException):
@@ -30,6 +31,7 @@ class CrashingDisk:
         self._stop = stop
         self.steps: list[str] = []
         self._unsynced: list[tuple[Path, Path]] = []
+        self._replaced: dict[Path, bytes] = {}
         for name in CHANGES:
             for module in (module for module in MODULES if hasattr(module, name)):
                 monkeypatch.setattr(module, name, self._counted(name, getattr(module, name)))
@@ -39,6 +41,8 @@ class CrashingDisk:
             if self._stop is not None and len(self.steps) >= self._stop:
                 raise Crash
             self.steps.append(f"{name} {_named(paths[0])}")
+            if name == "rename" and paths[1].is_file():
+                self._replaced[paths[1]] = paths[1].read_bytes()
             result = real(*paths, **options)
             self._note(name, paths)
             return result
@@ -54,8 +58,12 @@ class CrashingDisk:
     def forget_unsynced(self) -> None:
         """Undo the renames that were never synced."""
         for old, new in reversed(self._unsynced):
-            old.parent.mkdir(exist_ok=True)
-            new.rename(old)
+            # What was deleted since stays deleted.
+            if new.exists():
+                old.parent.mkdir(exist_ok=True)
+                new.rename(old)
+            if new in self._replaced:
+                new.write_bytes(self._replaced[new])
         self._unsynced.clear()
 
 

@@ -82,6 +82,8 @@ class ExchangeHandlers(Handlers):
         version = whole_number(request.query.get(SHARES_VERSION, "")) or 0
         gives = table.sharing is not None and table.context.config.zero_copy
         shares = version if gives and request.query.get(SHARES) == "1" else 0
+        if table.old_parts.packed.packs:
+            await asyncio.to_thread(table.old_parts.unpack, parts)
         pieces = await asyncio.to_thread(_bundle_pieces, table, parts[:BUNDLE_AT_ONCE], shares=shares)
         if len(parts) <= BUNDLE_AT_ONCE:
             whole = web.Response(body=b"".join(pieces), content_type="application/octet-stream")
@@ -104,10 +106,12 @@ class ExchangeHandlers(Handlers):
             manifest = await asyncio.to_thread(table.sources.salvage.manifest_of, part)
             if manifest is not None:
                 return web.Response(body=manifest.encode(), content_type="application/octet-stream")
+        await _unpack(table, part)
         return self._part_file(request, MANIFEST_FILE)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
         table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
+        await _unpack(table, part)
         if CHECKSUM in request.query:
             entry, found = await asyncio.to_thread(_short_range, table, part, file, request)
             table.meter.asked_for(_asked_bytes(request, entry.bytes))
@@ -126,6 +130,7 @@ class ExchangeHandlers(Handlers):
     async def _sums(self, request: web.Request) -> web.Response:
         """Send the block checksums of a data file, with which a reader verifies the ranges that it asks for."""
         table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
+        await _unpack(table, part)
         sums = await asyncio.to_thread(_sums_of, table, part, file, request.query.get(CHECKSUM, ""))
         table.meter.asked_for(len(sums))
         return web.Response(body=sums, content_type="application/octet-stream")
@@ -163,6 +168,12 @@ class ExchangeHandlers(Handlers):
 
     async def _last_check(self, request: web.Request) -> web.Response:
         return json_response(self._table(request).checker.last.as_json())
+
+
+async def _unpack(table: TableReplica, part: str) -> None:
+    """Give a packed part its folder again; one that has a folder costs a look at it."""
+    if not table.store.part_path(part).is_dir() and table.old_parts.is_old(part):
+        await asyncio.to_thread(table.old_parts.unpack, (part,))
 
 
 def _asked_bytes(request: web.Request, size: int) -> int:

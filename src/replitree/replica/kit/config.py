@@ -81,6 +81,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         by one replica, however small (`replitree.protocol.execute.make_once`).
     old_parts_lifetime_s
         Seconds for which the files of parts stay that the table has no more.
+    pack_old_parts_after_s
+        Seconds for which a part has to be old before it is packed with others: small ones that the change feed, a consumer or
+        a tag keeps.
     min_replicated_logs_to_keep
         Newest log entries that always stay.
     max_replicated_logs_to_keep
@@ -144,6 +147,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fetch_above_bytes: int = 10 << 30
     fetch_wait_s: float = 300.0
     old_parts_lifetime_s: float = 480.0
+    pack_old_parts_after_s: _Seconds = 3_600.0
     min_replicated_logs_to_keep: Annotated[int, msgspec.Meta(ge=0)] = 100
     max_replicated_logs_to_keep: _Positive = 1000
     clean_log_delay_s: _PositiveSeconds = 30.0

@@ -66,6 +66,9 @@ class Metrics:
             "replitree_old_parts", "Parts that left and are still on disk", one, registry=self.registry
         )
         self.old_bytes = Gauge("replitree_old_bytes", "Bytes of these parts", one, registry=self.registry)
+        self.packed_parts = Gauge(
+            "replitree_packed_parts", "Those of them that are packed", one, registry=self.registry
+        )
         self.leases = Gauge("replitree_leases", "Leases held on snapshots", one, registry=self.registry)
         self.epoch = Gauge("replitree_epoch", "Epoch of this activation", one, registry=self.registry)
         self.active = Gauge("replitree_active", "1 while the replica takes inserts", one, registry=self.registry)

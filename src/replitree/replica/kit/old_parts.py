@@ -4,12 +4,13 @@ A part that left the table stays on disk for its lifetime, for as long as a clie
 as long as a tag names it (`replitree.protocol.upkeep.tags`), the change feed needs it (`replitree.replica.kit.feed_journal`),
 or a consumer of the feed has not read it (`replitree.protocol.upkeep.consumers`).
 An empty file ``retired/<part>`` marks it, so that a process that starts again knows it, and since when it is old: the mark's
-time.
+time.  Small ones that stay for long are packed (`replitree.replica.kit.packed_parts`): then the pack says that they are old.
 
 A lease is memory only: after a restart every lease is lost, and its holder hears so at the next renewal.  Until then the
 lifetime protects it.  What may be removed is chosen and removed in two steps, with a look at the tags and consumers in between.
-Whatever gets a lease meanwhile is not chosen any more: so no lease is given on a part that goes.  A *hold* on the feed, while a
-consumer is made, is of an index instead of parts, and from then on nothing is chosen any more.
+Whatever gets a lease meanwhile is not chosen any more: so no lease is given on a part that goes.  A reader of old parts takes
+its lease first, and then has packed ones unpacked (`unpack`): what has a lease is not packed again.  A *hold* on the feed,
+while a consumer is made, is of an index instead of parts, and from then on nothing is chosen any more.
 
 Absent on purpose: which parts are old (the fold knows; `replitree.replica.perform.progress` hears it).
 """
@@ -20,15 +21,19 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Protocol
 
 from replitree import private
 from replitree.errors import CorruptPart, LeaseLost, Unavailable
 from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.parts import parse_part
 from replitree.protocol.upkeep.consumers import NO_CONSUMERS, NO_FLOOR, Consumers, ConsumerValue
 from replitree.protocol.upkeep.tags import NO_TAGS, Tags
+from replitree.replica.kit.packed_parts import Needs, Pack, PackedParts
+from replitree.storage.disk.packs import PackedPart
 from replitree.storage.disk.store import PartStore
 
 LEASES_MAX = 1000
@@ -38,6 +43,18 @@ REMOVE_AT_ONCE = 256
 
 SIZES_AT_ONCE = 1_000
 """Parts whose sizes are read in one round of maintenance."""
+
+PACK_PARTS_MIN, PACK_PARTS_MAX = 100, 1_000
+"""Parts of a pack; so many at least are worth one."""
+
+PACK_BYTES_MAX, PACKED_BYTES_MAX = 64 << 20, 1 << 20
+"""Bytes of a pack, which bounds what is written when a part leaves it, and of a part that is packed."""
+
+PACKS_AT_ONCE = 2
+"""Packs that one round of maintenance writes."""
+
+LOOK_S, LOOKS_AT_ONCE = 600.0, 256
+"""How often each pack is looked at as a whole, in seconds, and how many packs one round looks at."""
 
 RETIRED = "retired"
 """Folder of the marks, one empty file for each old part, below the table's."""
@@ -119,7 +136,14 @@ class OldParts:
         self._marks = store.root / RETIRED
         private.make_folder(self._marks, exist_ok=True)
         with os.scandir(self._marks) as marks:
-            self._old = {mark.name: _Old(mark.stat().st_mtime) for mark in marks}
+            times = {mark.name: mark.stat().st_mtime for mark in marks}
+        self.packed = PackedParts(store, self._marks)
+        """The parts that are packed, and their copies in folders."""
+        copies = self.packed.settle(times.keys())
+        # Ascending by their times, as `retire` adds them.
+        self._old = {name: _Old(times[name]) for name in sorted(times, key=times.__getitem__) if name not in copies}
+        self._unpackable = set[str]()
+        """Parts that were not whole, or whose rows are objects."""
         self._chosen: frozenset[str] = frozenset()
         self._may_forget = False
         self.feed: FeedNeeds = _NoFeed()
@@ -137,14 +161,18 @@ class OldParts:
             for part in parts:
                 if part not in self._old and self._store.part_path(part).is_dir():
                     private.touch(self._marks / part)
-                    self._old[part] = _Old(self._clock(), self._bytes(part))
+                    if not self.packed.retire(part):
+                        self._old[part] = _Old(self._clock(), self._bytes(part))
 
     def revive(self, parts: Iterable[str]) -> None:
-        """Take marks away: the table has these parts."""
+        """Take marks away: the table has these parts.  Those that are packed get folders again."""
+        parts = tuple(parts)
+        with self._lock:
+            self._chosen -= frozenset(parts)
+        self.packed.revive(parts)
         with self._lock:
             for part in parts:
                 if self._old.pop(part, None) is not None:
-                    self._chosen -= {part}
                     (self._marks / part).unlink(missing_ok=True)
 
     def read_sizes(self) -> None:
@@ -158,8 +186,8 @@ class OldParts:
                     self._old[part].bytes = size
 
     def is_old(self, part: str) -> bool:
-        """Whether a part is marked, and so still on disk."""
-        return part in self._old
+        """Whether a part has left the table and is still on disk, in a folder or in a pack."""
+        return part in self._old or self.packed.pack_of(part) is not None
 
     @property
     def kept_s(self) -> float:
@@ -168,12 +196,14 @@ class OldParts:
         return self._lifetime_s if keep_s is None else keep_s
 
     def choose_due(self) -> tuple[str, ...]:
-        """Choose the old parts whose time is over and on which no client has a lease, and return them."""
+        """Choose the old parts whose time is over and on which no client has a lease, and return them.
+
+        Of the packed ones, those of some packs: one after the other, and first where what kept a part of it is over.
+        """
         with self._lock:
-            self._expire()
-            before = self._clock() - self.kept_s
-            leased = frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
+            before, leased = self._clock() - self.kept_s, self._leased()
             over = [part for part, old in self._old.items() if old.since <= before and part not in leased]
+        over += [part for pack in self._look(before) for part in self.packed.names_of(pack) if part not in leased]
         # Outside of the lock: the journal may have to be read first.  A part that gets a lease meanwhile is seen below.
         free = self.feed.unneeded(over)
         with self._lock:
@@ -184,10 +214,42 @@ class OldParts:
                 # The feed is held since a moment ago: the next choice knows what that is.
                 self._chosen, self._may_forget = frozenset(), False
                 return ()
-            leased = frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
-            due = tuple(part for part in free if part in self._old and part not in leased and part not in held)
+            leased = self._leased()
+            due = tuple(part for part in free if part not in leased and part not in held)
             self._chosen, self._may_forget = frozenset(due), True
         return due
+
+    def _look(self, before: float) -> list[Pack]:
+        """Find out what keeps the parts of packs; return the packs that were looked at and are old since a time or longer."""
+        packs, now = self.packed.packs, time.monotonic()
+        kept = self._kept([pack.kept_by for pack in packs if pack.kept_by])
+        looked = [
+            pack
+            for pack in packs
+            if pack.looked_at + LOOK_S <= now or (pack.since <= before and pack.kept_by not in kept)
+        ]
+        for pack in looked[:LOOKS_AT_ONCE]:
+            names = self.packed.names_of(pack)
+            pack.needs = self._needs(names)
+            kept = self._kept(names)
+            pack.kept_by, pack.looked_at = next((part for part in names if part in kept), ""), now
+        return [pack for pack in looked[:LOOKS_AT_ONCE] if pack.since <= before]
+
+    def _kept(self, parts: Collection[str]) -> frozenset[str]:
+        """Return those of some parts that a lease, a tag, the feed, a consumer or a hold keeps, as far as is known here."""
+        if not parts:
+            return frozenset()
+        with self._lock:
+            known, floor = self.tags.parts | self._leased(), self._held_from()
+        unneeded = self.feed.unneeded([part for part in parts if part not in known])
+        free = set(unneeded).difference(self.kept_for(self.consumers, unneeded))
+        free -= self.feed.needed_from(tuple(free), floor) if floor < NO_FLOOR and free else frozenset()
+        return frozenset(part for part in parts if part not in free)
+
+    def _leased(self) -> frozenset[str]:
+        """Return the parts with a lease, under the lock."""
+        self._expire()
+        return frozenset[str]().union(*(lease.parts for lease in self._leases.values()))
 
     def remove_chosen(
         self,
@@ -214,14 +276,22 @@ class OldParts:
         """
         with self._removal:
             needed = self.kept_for(consumers, parts)
-            kept = tags.parts
+            free = [part for part in parts if part not in tags.parts and part not in needed]
+            planned = self.packed.plan(
+                (part for part in free if part not in self._old),
+                lambda rest: len(self.feed.unneeded(rest)) < len(rest),
+            )
             with self._lock:
+                if tags != self.tags:
+                    self.packed.look_again()
                 self.tags, self.consumers = tags, consumers
-                due = [part for part in parts if part in self._chosen and part not in kept and part not in needed]
-                due = due[:REMOVE_AT_ONCE]
+                due = [part for part in free if part in self._old and part in self._chosen][:REMOVE_AT_ONCE]
+                # A part that has got a lease meanwhile stays, and with it its pack until the next choice.
+                leaving = [each for each in planned if self._chosen.issuperset(each.parts)]
                 self._chosen, may_forget = frozenset(), self._may_forget
                 for part in due:
                     del self._old[part]
+                self.packed.forget(leaving)
                 floor = min(consumers.floor, self._held_from())
             if may_forget:
                 forget(floor)
@@ -229,7 +299,8 @@ class OldParts:
             self._store.remove_parts(due)
             for part in due:
                 (self._marks / part).unlink(missing_ok=True)
-        return len(due)
+        self.packed.remove(leaving)
+        return len(due) + sum(len(each.parts) for each in leaving)
 
     def kept_for(self, consumers: Consumers, parts: Sequence[str]) -> frozenset[str]:
         """Return those of some parts that consumers keep.  Raises OSError when the disk refuses."""
@@ -241,6 +312,74 @@ class OldParts:
             return self._store.manifest(part).bytes
         except CorruptPart:
             return 0
+
+    # --- packs ---
+
+    def pack(self, after_s: float) -> int:
+        """Pack small old parts that something keeps, in the order of their blocks; return how many.
+
+        A pack is written when it is full, or when its parts have waited twice as long as they have to.
+
+        Parameters
+        ----------
+        after_s
+            How long a part is old before it is packed, in seconds.
+
+        Raises
+        ------
+        OSError
+            The disk refuses.
+        """
+        now, packed = self._clock(), 0
+        with self._lock:
+            leased = self._leased()
+            aged = takewhile(lambda each: each[1].since <= now - after_s, self._old.items())
+            small = {
+                part: old
+                for part, old in aged
+                if part not in leased and part not in self._unpackable and 0 < (old.bytes or 0) <= PACKED_BYTES_MAX
+            }
+        if len(small) < PACK_PARTS_MIN:
+            return 0
+        kept = self._kept(small)
+        due = sorted((parse_part(part).block_min, part) for part, old in small.items() if part in kept)
+        for run in list(_runs([PackedPart(part, small[part].bytes or 0) for _, part in due]))[:PACKS_AT_ONCE]:
+            since = [small[part.name].since for part in run]
+            is_full = len(run) == PACK_PARTS_MAX or sum(part.bytes for part in run) > PACK_BYTES_MAX - PACKED_BYTES_MAX
+            if not (is_full or (len(run) >= PACK_PARTS_MIN and min(since) <= now - 2 * after_s)):
+                continue
+            whole = [part for part in run if self._store.packs.can_pack(part.name)]
+            self._unpackable.update({part.name for part in run}.difference(part.name for part in whole))
+            if len(whole) == len(run):
+                self.packed.pack(whole, max(since), self._take)
+                packed += len(whole)
+        return packed
+
+    def _take(self, parts: Sequence[str]) -> Collection[str]:
+        """Take parts out of those that have folders of their own: they are packed.  Return those that were among them."""
+        with self._lock:
+            return [part for part in parts if self._old.pop(part, None) is not None]
+
+    def unpack(self, parts: Iterable[str]) -> None:
+        """Give those of some parts that are packed folders again; the caller has a lease on them, or reads them at once.
+
+        The caller checks afterwards that the parts are old still (`is_old`): what can't be unpacked is not.
+
+        Raises
+        ------
+        StoreError
+            The disk refuses.
+        """
+        self.packed.unpack(parts)
+
+    def remove_copies(self) -> int:
+        """Remove the folders of packed parts that no reader needs any more; return how many.  Raises `StoreError`."""
+
+        def leased() -> Collection[str]:
+            with self._lock:
+                return self._leased()
+
+        return self.packed.remove_copies(leased)
 
     # --- leases ---
 
@@ -333,50 +472,85 @@ class OldParts:
         """Return the bytes of the old parts that are kept for one consumer alone.  Raises OSError when the disk refuses."""
         with self._lock:
             before, tagged = self._clock() - self.kept_s, self.tags.parts
-            sizes = {
-                part: old.bytes or 0 for part, old in self._old.items() if old.since <= before and part not in tagged
-            }
-        over = self.feed.unneeded(tuple(sizes))
+            sizes = {part: old.bytes or 0 for part, old in self._old.items() if old.since <= before}
+        for pack in self.packed.packs:
+            # Elsewhere, no part is kept for consumers alone.
+            sizes |= self.packed.names_of(pack) if pack.needs.consumed and pack.since <= before else {}
+        over = self.feed.unneeded([part for part in sizes if part not in tagged])
         needed = frozenset(self.feed.needed_from(over, LogIndex(consumer.index))).union(consumer.parts)
         return sum(sizes[part] for part in over if part in needed)
 
     # --- looking ---
 
     def names(self) -> frozenset[str]:
-        """Return the names of the old parts."""
+        """Return the names of the old parts that have folders of their own: those that are packed are left out."""
         with self._lock:
             return frozenset(self._old)
 
     def oldest_s(self) -> float | None:
         """Return for how many seconds the oldest of them has been old; None when there is none."""
         with self._lock:
-            since = min((old.since for old in self._old.values()), default=None)
+            loose = [old.since for old in self._old.values()]
+        since = min((*loose, *(pack.since for pack in self.packed.packs)), default=None)
         return None if since is None else max(0.0, self._clock() - since)
 
     def sizes(self) -> dict[str, int]:
         """Return how many old parts there are and how many bytes they have, the same of those in tags, and the leases held.
 
         Of those that only the feed keeps, `feed_parts` and `feed_bytes` say the same, and of those that it keeps for consumers
-        alone, `consumer_parts` and `consumer_bytes`; they are left out when the disk refuses.
+        alone, `consumer_parts` and `consumer_bytes`; they are left out when the disk refuses.  `packed_parts` and `packs` say
+        how many of all are packed, and in how many files; of them the rest is as it was at the last look (`LOOK_S`).
         """
         with self._lock:
             self._expire()
-            sizes = {part: old.bytes or 0 for part, old in self._old.items()}
-            leases, tagged = len(self._leases), self.tags.parts.intersection(self._old)
+            sizes, leases = {part: old.bytes or 0 for part, old in self._old.items()}, len(self._leases)
+        packs, (packed, packed_bytes) = self.packed.packs, self.packed.count()
         found = {
-            "old_parts": len(sizes),
-            "old_bytes": sum(sizes.values()),
-            "tagged_parts": len(tagged),
-            "tagged_bytes": sum(sizes[part] for part in tagged),
+            "old_parts": len(sizes) + packed,
+            "old_bytes": sum(sizes.values()) + packed_bytes,
             "leases": leases,
+            "packed_parts": packed,
+            "packs": len(packs),
         }
-        untagged = [part for part in sizes if part not in tagged]
         try:
             # Outside of the lock: the journal may have to be read first.
-            unneeded = self.feed.unneeded(untagged)
-            consumed = self.kept_for(self.consumers, unneeded)
+            each = [self._needs(sizes), *(pack.needs for pack in packs)]
         except OSError:
-            return found
+            tagged = self.tags.parts.intersection(sizes)
+            return found | {"tagged_parts": len(tagged), "tagged_bytes": sum(sizes[part] for part in tagged)}
+        return found | {
+            "tagged_parts": sum(needs.tagged for needs in each),
+            "tagged_bytes": sum(needs.tagged_bytes for needs in each),
+            "feed_parts": sum(needs.fed for needs in each),
+            "feed_bytes": sum(needs.fed_bytes for needs in each),
+            "consumer_parts": sum(needs.consumed for needs in each),
+            "consumer_bytes": sum(needs.consumed_bytes for needs in each),
+        }
+
+    def _needs(self, sizes: Mapping[str, int]) -> Needs:
+        """Return what keeps some parts, each given with its bytes.  Raises OSError when the disk refuses."""
+        tagged = self.tags.parts.intersection(sizes)
+        untagged = [part for part in sizes if part not in tagged]
+        unneeded = self.feed.unneeded(untagged)
+        consumed = self.kept_for(self.consumers, unneeded)
         fed = set(untagged).difference(unneeded)
-        found |= {"feed_parts": len(fed), "feed_bytes": sum(sizes[part] for part in fed)}
-        return found | {"consumer_parts": len(consumed), "consumer_bytes": sum(sizes[part] for part in consumed)}
+        return Needs(
+            len(tagged),
+            sum(sizes[part] for part in tagged),
+            len(fed),
+            sum(sizes[part] for part in fed),
+            len(consumed),
+            sum(sizes[part] for part in consumed),
+        )
+
+
+def _runs(parts: Sequence[PackedPart]) -> Iterator[list[PackedPart]]:
+    """Cut parts into what fits into a pack."""
+    run, size = list[PackedPart](), 0
+    for part in parts:
+        if len(run) == PACK_PARTS_MAX or size + part.bytes > PACK_BYTES_MAX:
+            yield run
+            run, size = [], 0
+        run.append(part)
+        size += part.bytes
+    yield run

@@ -24,6 +24,9 @@ from replitree.replica.perform.exchange import Exchange
 FETCHED_AT_ONCE = 64
 """Parts that one round fetches at most."""
 
+REST = 9
+"""After a look, none comes for so many times as long as it took: a feed may need millions of parts."""
+
 NOWHERE_S = 60.0
 """After how many seconds parts that no replica had are asked for again."""
 
@@ -42,7 +45,7 @@ class FeedParts:
         self._store, self._progress = parts.store, parts.progress
         self._old_parts, self._journal = parts.old_parts, parts.versions.journal
         self._nowhere: frozenset[Part] = frozenset()
-        self._forget_at = 0.0
+        self._forget_at, self._look_at = 0.0, 0.0
 
     def look(self) -> None:
         """Fetch some parts that are missing.  Raises OSError when the disk refuses."""
@@ -52,7 +55,11 @@ class FeedParts:
         # What no replica has is asked for again only now and then: one that has it may have been away.
         if time.monotonic() >= self._forget_at:
             self._nowhere, self._forget_at = frozenset(), time.monotonic() + NOWHERE_S
+        if time.monotonic() < self._look_at:
+            return
+        began = time.monotonic()
         wanted = [part for part in self.missing() if part not in self._nowhere][-FETCHED_AT_ONCE:]
+        self._look_at = time.monotonic() + REST * (time.monotonic() - began)
         if not wanted:
             return
         left = dict.fromkeys(wanted)

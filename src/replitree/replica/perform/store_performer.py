@@ -200,8 +200,7 @@ class StorePerformer:
                 self._remove_staging(staging)
                 return None
             case fx.ListParts():
-                old = self._old_parts.names()
-                return tuple(part for part in self._store.parts() if part not in old)
+                return tuple(part for part in self._store.parts() if not self._old_parts.is_old(part))
             case fx.FindPart(part):
                 return self._find(part)
             case fx.RemovePart(part) | fx.Discard(part):

@@ -146,6 +146,7 @@ class Feeds:
         with ExitStack() as leased:
             if lease is not None:
                 leased.callback(self._old_parts.release, lease)
+            self._old_parts.unpack(names)
             self._check_parts(start, entries)
             leased.pop_all()
         return TakenFeed(start, reached, end, tuple(entries), tuple(names), lease)

@@ -1,9 +1,9 @@
 """What an active replica does again and again, beside its entries: mend, let go, and clear away.
 
 One round, in this order: fetch again what is broken; declare lost what no replica has; take back the registration of parts that
-others cover; fetch what the change feed lacks, mark consumers whose hold is over, and remove old parts whose time is over; let
-go of shares; remove prepared merges and uploads that are not wanted; read the definition if it is newer, and follow its storage
-policy.  A round that fails is begun again.
+others cover; fetch what the change feed lacks, mark consumers whose hold is over, remove old parts whose time is over, and pack
+small ones that stay; let go of shares; remove prepared merges and uploads that are not wanted; read the definition if it is
+newer, and follow its storage policy.  A round that fails is begun again.
 """
 
 from __future__ import annotations
@@ -138,6 +138,7 @@ class Maintenance:
             self._consuming.look()
         if not progress.has_strays and self._availability.active_epoch() is not None:
             self._remove_old()
+            self._pack_old()
         sharing = keepers.storage.sharing
         if sharing is not None:
             sharing.work()
@@ -147,6 +148,18 @@ class Maintenance:
         epoch = self._availability.active_epoch()
         if epoch is not None:
             keepers.storage.follow(epoch)
+
+    def _pack_old(self) -> None:
+        """Pack small old parts that stay, and remove the copies of packed ones that no reader needs."""
+        old, context = self._old_parts, self._context
+        # The rows of a part in an object store are no files here.
+        if not context.definitions.current.is_shared:
+            packed = old.pack(context.config.pack_old_parts_after_s)
+            if packed:
+                context.log.info("packed old parts", parts=packed)
+        old.remove_copies()
+        for problem in old.packed.problems():
+            context.log.error("a pack of old parts is damaged and was set aside", problem=problem)
 
     def _remove_old(self) -> None:
         """Remove the old parts whose time is over and that nothing keeps; without an answer of coordination, none."""

@@ -99,4 +99,5 @@ def measure(table: TableReplica) -> None:
     sizes = table.old_parts.sizes()
     metrics.old_parts.labels(name).set(sizes["old_parts"])
     metrics.old_bytes.labels(name).set(sizes["old_bytes"])
+    metrics.packed_parts.labels(name).set(sizes["packed_parts"])
     metrics.leases.labels(name).set(sizes["leases"])

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from replitree.errors import CoordinationUnavailable, ReplicaUnavailable, SnapshotExpired
+from replitree.errors import CoordinationUnavailable, ReplicaUnavailable, SnapshotExpired, StoreError
 from replitree.protocol.core.effects import LogIndex, Procedure
 from replitree.protocol.core.parts import Part
 from replitree.protocol.state.read import parts_at
@@ -82,6 +82,8 @@ class Snapshots:
             What the table was at `as_of` is not known any more, or parts of it are gone.
         ReplicaUnavailable
             A part is broken here and not whole again yet; or the replica is starting or recovering.
+        StoreError
+            The disk does not let packed parts be unpacked.
         """
         known = None
         if as_of is not None and as_of < self._progress.history.first:
@@ -134,6 +136,12 @@ class Snapshots:
             lease = None if lease_s is None else self._old_parts.lease(parts, lease_s)
             # Between the choice of the parts and the lease, a part may have been removed from disk: then another try.
             visible = frozenset(progress.visible()[1])
+            try:
+                self._old_parts.unpack(part for part in parts if part not in visible)
+            except StoreError:
+                if lease is not None:
+                    self._old_parts.release(lease)
+                raise
             lacking = next((part for part in parts if part not in visible and not self._old_parts.is_old(part)), None)
             if not lacking:
                 return TakenSnapshot(index, parts, lease, broken)

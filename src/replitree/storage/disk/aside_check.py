@@ -1,7 +1,8 @@
-"""The check of what a replica keeps beside its parts: detached parts that can be attached, and frozen snapshots.
+"""The check of what a replica keeps beside its parts: detached parts that can be attached, frozen snapshots, packs.
 
-No other replica has to have them, so damage is reported and nothing is changed: attaching a damaged part is refused
-(`StagedParts.attach`), and the files that are whole still serve as copies (`replitree.storage.disk.copies`).
+No other replica has to have the first two, so damage is reported and nothing is changed: attaching a damaged part is refused
+(`StagedParts.attach`), and the files that are whole still serve as copies (`replitree.storage.disk.copies`).  A damaged pack is
+set aside when a reader needs it (`replitree.replica.kit.packed_parts`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,13 @@ def damage_aside(store: PartStore) -> Iterator[tuple[str, str]]:
             problem = _problem(store.frozen_path(name) / frozen.name, frozen.content_hash)
             if problem and name in store.frozen():
                 yield f"frozen/{name}/{frozen.name}", problem
+    for pack in store.packs.names():
+        try:
+            store.packs.verify(pack)
+        except (CorruptPart, StoreError, UnsupportedFormat) as error:
+            # Listed again, as above.
+            if pack in store.packs.names():
+                yield f"packs/{pack}", str(error)
 
 
 def _problem(folder: Path, content: str | None) -> str:

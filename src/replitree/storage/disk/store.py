@@ -41,6 +41,7 @@ from replitree.storage.disk.fetch import FetchedParts
 from replitree.storage.disk.folders import PartFolders
 from replitree.storage.disk.frozen import FrozenFolder, FrozenSnapshot, describe_snapshot
 from replitree.storage.disk.moving import MovedParts
+from replitree.storage.disk.packs import PartPacks
 from replitree.storage.disk.shared import link_as_local
 from replitree.storage.disk.staging import StagedParts
 from replitree.storage.files.durable import store_errors, sync_folder
@@ -66,8 +67,9 @@ class PartStore(PartFolders):
 
     Attributes
     ----------
-    staged, fetched, moved
-        What stages and publishes, what takes parts from other replicas, what moves rows into the object store and back.
+    staged, fetched, moved, packs
+        What stages and publishes, what takes parts from other replicas, what moves rows into the object store and back, and
+        the packs of old parts.
     """
 
     def __init__(self, root: Path) -> None:
@@ -75,6 +77,7 @@ class PartStore(PartFolders):
         self.staged = StagedParts(self)
         self.fetched = FetchedParts(self)
         self.moved = MovedParts(self)
+        self.packs = PartPacks(self)
         self._frozen = FrozenFolder(self.root / "frozen")
         self._copies_noted = False
 
@@ -248,7 +251,7 @@ class PartStore(PartFolders):
         self._delete([(self._frozen.path(name), name)])
 
     def sweep(self) -> int:
-        """Delete what removals and freezes that a crash cut short have left; return how many folders.
+        """Delete what removals, freezes and packings that a crash cut short have left; return how many files and folders.
 
         Said once by a process that has the replica's name for sure: another's freeze may be under way before.
         """
@@ -257,7 +260,7 @@ class PartStore(PartFolders):
             left = folders(self.removing, FOLDER_NAME)
             for name in left:
                 remove_folder(self.removing / name)
-            return len(left) + self._frozen.sweep()
+            return len(left) + self._frozen.sweep() + self.packs.sweep()
 
     def destroy(self) -> None:
         """Delete the table's folder and everything in it: the table was dropped."""
