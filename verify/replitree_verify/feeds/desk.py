@@ -1,7 +1,8 @@
 """The code of a replica that keeps and gives the change feed, over a folder of its own.
 
 What runs is what ships: the version log with its segments on a disk, the journal, the feed, the removal of old parts, and the
-fetching of parts that only the feed needs.  Stand-ins are the store (a set of names) and the other replicas.
+fetching of parts that only the feed needs.  Stand-ins are the store (a set of names) and the other replicas.  A replica that
+packs old parts has the store that ships, with a small file in the folder of each part.
 
 Times are seconds since 1970 in the models, from their first entry on.  The product reads this machine's clock, so the feed's
 duration is told as the time between that clock and the model's.
@@ -20,6 +21,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, NamedTuple, TypeAlias, cast
+
+import xxhash
 
 from replitree.errors import CorruptPart
 from replitree.procedures import run
@@ -44,6 +47,8 @@ from replitree.replica.perform.context import LocalParts
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.versions import Versions
 from replitree.replica.table.feeds import Feeds
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import MANIFEST_FILE, FileEntry, PartManifest, data_file
 from replitree_verify.world.kernel import ProcedureFailed
 
 TABLE = TablePlace("/c/tables/t", incarnation="t1")
@@ -75,6 +80,24 @@ class Kept(NamedTuple):
     consumers: Consumers = NO_CONSUMERS
 
 
+class Packing(NamedTuple):
+    """What a replica that packs old parts has besides.
+
+    Attributes
+    ----------
+    packs
+        Name and content of each pack.
+    marks
+        The old parts that are marked.
+    reading
+        The parts on which a reader has a lease.
+    """
+
+    packs: tuple[tuple[str, bytes], ...] = ()
+    marks: tuple[str, ...] = ()
+    reading: tuple[str, ...] = ()
+
+
 class Standing(NamedTuple):
     """A replica as its process and its disk know it.
 
@@ -88,6 +111,9 @@ class Standing(NamedTuple):
         The names of the parts on its disk: those that it has registered, and those that have left the table.
     files
         Its version log: name and content of each segment.
+    packing
+        What it has besides when it packs; None: it does not.  Then `old` has the parts in folders, copies of packed ones
+        included.
     """
 
     name: str
@@ -96,6 +122,7 @@ class Standing(NamedTuple):
     held: tuple[str, ...] = ()
     old: tuple[str, ...] = ()
     files: tuple[tuple[str, bytes], ...] = ()
+    packing: Packing | None = None
 
 
 class _Shelf:
@@ -103,6 +130,10 @@ class _Shelf:
 
     def __init__(self, root: Path, names: Sequence[str]) -> None:
         self.root, self.names = root, {*names}
+        self.packs = SimpleNamespace(names=tuple)
+
+    def parts(self) -> tuple[str, ...]:
+        return tuple(self.names)
 
     def has_part(self, name: str) -> bool:
         return name in self.names
@@ -136,7 +167,7 @@ class Desk:
     """
 
     def __init__(self, root: Path, standing: Standing, log: Sequence[Written], first: int, kept: Kept) -> None:
-        self._root, self._standing, self._log, self._first, self._kept = root, standing, log, first, kept
+        self.root, self._standing, self._log, self._first, self._kept = root, standing, log, first, kept
         (root / FOLDER).mkdir()
         begins = sorted(int(name) for name, _ in standing.files)
         ends = dict(pairwise((*begins, standing.pointer)))
@@ -147,13 +178,17 @@ class Desk:
             written = [each.written_ms for each in log if int(name) <= each.index < ends[int(name)]]
             at = (written[-1] if written else 0) / 1_000
             os.utime(path, (at, at))
-        self._shelf = _Shelf(root, (*standing.held, *standing.old))
+        folders = (*standing.held, *standing.old)
+        self._shelf = _Shelf(root, folders) if standing.packing is None else _stocked(root, folders, standing.packing)
         (root / "retired").mkdir()
-        for name in standing.old:
+        for name in standing.old if standing.packing is None else standing.packing.marks:
             (root / "retired" / name).touch()
+            os.utime(root / "retired" / name, (0, 0))
         # Without a lifetime of their own, old parts stay for the feed and its consumers alone.
         self.old_parts = OldParts(cast("Any", self._shelf), 0.0)
         self.old_parts.consumers = kept.consumers
+        if standing.packing is not None:
+            self._resume(standing.packing)
         self.progress = Progress(Replica(TABLE, standing.name))
         here = place_at(log, standing.pointer)
         queue = tuple(each for each in folded(log) if each.index in standing.queue)
@@ -168,6 +203,13 @@ class Desk:
             _QUIET,
             lambda: None if kept.since is None else time.time() - kept.since,
         )
+
+    def _resume(self, packing: Packing) -> None:
+        """Let the process go on: it knows the sizes of old parts, and a reader has a lease."""
+        self.old_parts.read_sizes()
+        if packing.reading:
+            self.old_parts.lease(packing.reading, 60.0)
+            self.old_parts.unpack(packing.reading)
 
     def _look_up(self, procedure: fx.Procedure[Any]) -> Any:
         """Read the table's log, as far as coordination has it."""
@@ -205,7 +247,7 @@ class Desk:
         self.versions.take_in(items, place, {each.index: each.written_ms for each in self._log})
         self.progress.pulled(place, items)
         followed = _known_by(self.versions.journal)
-        read = _known_by(FeedJournal(VersionLog(self._root / FOLDER, TABLE.incarnation), lambda: None))
+        read = _known_by(FeedJournal(VersionLog(self.root / FOLDER, TABLE.incarnation), lambda: None))
         if followed != read:
             raise ProcedureFailed(f"the journal in memory knows {followed}, and the disk {read}")
 
@@ -218,6 +260,21 @@ class Desk:
         self.versions.catch_up()
         chosen = self.old_parts.choose_due()
         self.old_parts.remove_chosen(chosen, NO_TAGS, self._kept.consumers, self.versions.forget_old)
+
+    def pack(self) -> None:
+        """Pack old parts, and remove the copies that no reader needs; as maintenance does it."""
+        self.old_parts.pack(0.0)
+        self.old_parts.remove_copies()
+
+    def lease(self, start: int) -> None:
+        """Let a reader begin at an index."""
+        parts = self.feeds.take(LogIndex(start), None, 60.0).parts
+        assert self._standing.packing is not None
+        self._standing = self._standing._replace(packing=self._standing.packing._replace(reading=tuple(sorted(parts))))
+
+    def lacks(self, parts: Iterable[str]) -> tuple[str, ...]:
+        """Return those of some parts that have no folder."""
+        return tuple(part for part in parts if not self._shelf.has_part(part))
 
     def fetch(self, others: Iterable[tuple[str, frozenset[str]]]) -> None:
         """Fetch parts that only the feed needs; `others`: each other replica, and the names of the parts on its disk."""
@@ -244,9 +301,47 @@ class Desk:
     @property
     def standing(self) -> Standing:
         """The replica after what was done: the old parts and the version log may be others."""
-        files = sorted((path.name, path.read_bytes()) for path in (self._root / FOLDER).iterdir())
-        old = tuple(sorted(self.old_parts.names() & self._shelf.names))
-        return self._standing._replace(old=old, files=tuple(files))
+        files = sorted((path.name, path.read_bytes()) for path in (self.root / FOLDER).iterdir())
+        packing = self._standing.packing
+        if packing is None:
+            old = tuple(sorted(self.old_parts.names() & self._shelf.names))
+            return self._standing._replace(old=old, files=tuple(files))
+        packs = self.root / "packs"
+        here = packing._replace(
+            packs=tuple((path.name, path.read_bytes()) for path in sorted(packs.glob("*"))),
+            marks=tuple(sorted(path.name for path in (self.root / "retired").iterdir())),
+        )
+        old = tuple(sorted({path.name for path in (self.root / "parts").iterdir()}.difference(self._standing.held)))
+        return self._standing._replace(old=old, files=tuple(files), packing=here)
+
+
+def _stocked(root: Path, parts: Sequence[str], packing: Packing) -> Any:
+    """Return the store that ships, with some parts in folders, and with packs."""
+    store = PartStore(root)
+    for name in parts:
+        folder = store.part_path(name)
+        folder.mkdir()
+        (folder / data_file(0)).write_bytes(name.encode())
+        (folder / MANIFEST_FILE).write_bytes(_manifest_of(name))
+    for pack, content in packing.packs:
+        store.packs.root.mkdir(exist_ok=True)
+        store.packs.path(pack).write_bytes(content)
+    return store
+
+
+@lru_cache(1 << 10)
+def _manifest_of(name: str) -> bytes:
+    data = name.encode()
+    file = FileEntry(data_file(0), 1, len(data), xxhash.xxh3_128_hexdigest(data))
+    manifest = PartManifest(
+        partition=parse_part(name).partition,
+        rows=1,
+        bytes=len(data),
+        schema_version=1,
+        files=(file,),
+        content_hash=xxhash.xxh3_128_hexdigest(data),
+    )
+    return manifest.encode()
 
 
 def _known_by(journal: FeedJournal) -> tuple[int, int, tuple[str, ...]]:

@@ -11,6 +11,7 @@ from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.feed.definition import EntryFeed
 from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired
 from replitree_verify.feeds.desk import Desk, Kept, Standing, Written, desk_of
+from replitree_verify.feeds.power import Killed, Machine
 from replitree_verify.feeds.state import FeedState, Seat
 
 EXPIRED, GAP, OFF, UNAVAILABLE, REFUSED = "expired", "gap", "off", "unavailable", "refused"
@@ -27,12 +28,15 @@ class Answer(NamedTuple):
         Index, time in microseconds and feed of each entry that feeds anything.
     error, at
         Why it gives nothing, and the index that it names with it.
+    lacking
+        The parts that it names and that have no folder for the reader.
     """
 
     reached: int = 0
     feed: tuple[tuple[LogIndex, int, EntryFeed], ...] = ()
     error: str = ""
     at: int = 0
+    lacking: tuple[str, ...] = ()
 
 
 class Given(NamedTuple):
@@ -66,7 +70,8 @@ def _answer(desk: Desk, start: LogIndex, end: LogIndex | None) -> Answer:
         return Answer(error=UNAVAILABLE)
     except BadInput:
         return Answer(error=REFUSED)
-    return Answer(taken.reached, tuple((each.index, each.timestamp_us, each.feed) for each in taken.entries))
+    fed = tuple((each.index, each.timestamp_us, each.feed) for each in taken.entries)
+    return Answer(taken.reached, fed, lacking=desk.lacks(taken.parts))
 
 
 def given_by(seat: Seat, state: FeedState) -> Given:
@@ -116,6 +121,50 @@ def fetched(seat: Seat, state: FeedState) -> Standing:
     return _after(Desk.fetch, seat.standing, state.log, state.first, state.kept, others)
 
 
+def packed(seat: Seat, state: FeedState) -> Standing:
+    """Return a replica that has packed its old parts, and removed the copies that no reader needs."""
+    return _after(Desk.pack, seat.standing, state.log, state.first, state.kept)
+
+
+def leased(seat: Seat, state: FeedState, start: int) -> Standing:
+    """Return a replica with a reader that begins at an index, if it gives the feed from there on."""
+    try:
+        return _after(Desk.lease, seat.standing, state.log, state.first, state.kept, start)
+    except (OffsetExpired, FeedGap, FeedOff, ReplicaUnavailable, BadInput):
+        return seat.standing
+
+
+def killed_in(do: Callable[[Desk], None], seat: Seat, state: FeedState) -> frozenset[Standing]:
+    """Return what is on the disk of a replica whose process ends while it packs or deletes, also with its machine."""
+    found, step = set[Standing](), 0
+    while after := _killed_at(do, seat.standing, state.log, state.first, state.kept, step):
+        found.update(after)
+        step += 1
+    return frozenset(found)
+
+
+@lru_cache(1 << 16)
+def _killed_at(
+    do: Callable[[Desk], None], standing: Standing, log: tuple[Written, ...], first: int, kept: Kept, step: int
+) -> tuple[Standing, ...]:
+    found = list[Standing]()
+    for loses_power in (False, True):
+        with desk_of(standing, log, first, kept) as desk:
+            machine = Machine(desk.root, step)
+            try:
+                with machine.running():
+                    do(desk)
+            except Killed:
+                if loses_power:
+                    machine.lose_power()
+            else:
+                return ()
+            after = desk.standing
+            assert after.packing is not None
+            found.append(after._replace(packing=after.packing._replace(reading=())))
+    return tuple(found)
+
+
 def can_be_consumed(seat: Seat, state: FeedState, index: int) -> bool:
     """Return whether a replica makes a consumer that begins at an index."""
     return _can_be_consumed(seat.standing, seat.broken, state.log, Kept(None if state.since is None else 0.0), index)
@@ -138,5 +187,5 @@ def _can_be_consumed(
 
 def forget_all() -> None:
     """Forget every result: the code is about to change."""
-    for known in (_given, first_known, _after, _can_be_consumed):
+    for known in (_given, first_known, _after, _can_be_consumed, _killed_at):
         known.cache_clear()

@@ -24,6 +24,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "F7": "what a consumer has not read can be read at the replica that made it, until its hold is over",
     "FROM": "the index from which a replica says that its feed begins is the lowest from which it gives everything",
     "FAILED": "what a pull adds to the journal in memory is what the disk says",
+    "PACKED": "what the time of the feed keeps is given, whatever was packed, and a reader's lease keeps folders of its parts",
     "COMPLETE": "at the end a replica that knows the entries gives what any other one gives",
 }
 
@@ -51,6 +52,9 @@ class Model(Declaration):
         is over, it is dropped.
     consumer
         The replica that makes a consumer, at any index that can be read there.
+    packs
+        Whether replicas pack old parts, with a reader that has a lease; `Fault.CRASH` ends a process in the middle of that,
+        or of deletions, with or without its machine.
     """
 
     clients: tuple[tuple[str, ...], ...]
@@ -59,6 +63,7 @@ class Model(Declaration):
     recovers: tuple[str, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
     consumer: str = ""
+    packs: bool = False
 
 
 MODELS = (
@@ -178,5 +183,16 @@ MODELS = (
         (("insert a", "insert b", "insert c"),),
         counts={"back": 1},
         probes=("back", "fetched"),
+    ),
+    Model(
+        "feed_packed",
+        "old parts are packed while a reader has a lease, the time of the feed passes, and processes and machines end",
+        (("insert a", "insert b", "drop"),),
+        seats=("r1",),
+        consumer="r1",
+        counts={"pass": 1},
+        faults={Fault.CRASH: 1},
+        packs=True,
+        probes=("packed", "killed while it packs", "killed while it deletes", "a reader has packed parts", "consumed"),
     ),
 )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, LostEntry, SettleEntry, quorum_of
 from replitree.protocol.feed.definition import EMPTY
-from replitree.replica.kit import version_log
+from replitree.replica.kit import old_parts, packed_parts, version_log
 from replitree.replica.perform import versions
 from replitree_verify.engine.small_search import Rules, Searched, patched, search_all
 from replitree_verify.feeds.giving import EXPIRED, GAP, OFF, REFUSED, Answer, first_known, forget_all, given_by
@@ -18,8 +18,14 @@ from replitree_verify.feeds.space import Space
 from replitree_verify.feeds.state import FeedState, Seat
 from replitree_verify.patches.patch import Patch
 
-SMALL = {(versions, "SEGMENT_ENTRIES"): 2, (version_log, "RECENT_ENTRIES"): 0}
-"""Segments have so few entries here that models have several, and none stays because it is new."""
+SMALL = {
+    (versions, "SEGMENT_ENTRIES"): 2,
+    (version_log, "RECENT_ENTRIES"): 0,
+    (old_parts, "PACK_PARTS_MIN"): 1,
+    (old_parts, "PACK_PARTS_MAX"): 2,
+    (packed_parts, "COPY_S"): 0.0,
+}
+"""Segments and packs are so small here that models have several, and nothing stays because it is new."""
 
 SILENT = ("fail", "merge", "alter", "storage", "view", "roll")
 
@@ -41,6 +47,7 @@ def violations(state: FeedState) -> Iterator[str]:
     consumer = state.consumer
     for seat in state.joined:
         given = given_by(seat, state)
+        yield from _wrong_packs(seat, state, given.whole)
         yield from _wrong_errors(seat, state, given.whole)
         for answers in given:
             for start, answer in enumerate(answers):
@@ -51,6 +58,22 @@ def violations(state: FeedState) -> Iterator[str]:
         # No hold helps against a gap, whose rows are lost, and a replica that is behind catches up.
         if given.whole[consumer.index].error in {EXPIRED, OFF}:
             yield f"F7: {seat.name} does not give the feed from {consumer.index} on, where its consumer stands"
+
+
+def _wrong_packs(seat: Seat, state: FeedState, answers: tuple[Answer, ...]) -> Iterator[str]:
+    """PACKED: nothing that the time of the feed keeps is lost by packing, and no reader loses what it has a lease on."""
+    packing, since = seat.standing.packing, state.kept.since
+    if packing is None:
+        return
+    folders = {*seat.standing.held, *seat.standing.old}
+    lacking = next((part for part in packing.reading if part not in folders), None)
+    if lacking is not None:
+        yield f"PACKED: {seat.name} has no folder of {lacking}, on which a reader has a lease"
+    for written in state.log:
+        at = written.index
+        is_kept = since is not None and written.written_ms >= since * 1_000
+        if is_kept and at < len(answers) and answers[at].error == EXPIRED:
+            yield f"PACKED: {seat.name} does not give the feed from {at} on, which its time keeps"
 
 
 def _wrong_errors(seat: Seat, state: FeedState, answers: tuple[Answer, ...]) -> Iterator[str]:
@@ -79,7 +102,8 @@ def _wrong_rows(seat: Seat, state: FeedState, start: int, answer: Answer) -> Ite
         if not start <= index < answer.reached:
             continue
         us, feed = fed.get(index, (0, EMPTY))
-        lacking = next((name for name in named_by(feed.units) if name not in disk), None)
+        named = named_by(feed.units)
+        lacking = next((name for name in named if name not in disk or name in answer.lacking), None)
         if lacking is not None:
             yield f"F5: {seat.name} gives entry {index} by {lacking}, which it does not have"
             return

@@ -24,8 +24,18 @@ from replitree.protocol.core.fold import is_open
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.state.pull import Queued
 from replitree_verify.engine import small_search
-from replitree_verify.feeds.desk import Standing, Written, end_of, folded, place_at
-from replitree_verify.feeds.giving import can_be_consumed, caught_up, cleared, fetched, given_by, pulled
+from replitree_verify.feeds.desk import Desk, Packing, Standing, Written, end_of, folded, place_at
+from replitree_verify.feeds.giving import (
+    can_be_consumed,
+    caught_up,
+    cleared,
+    fetched,
+    given_by,
+    killed_in,
+    leased,
+    packed,
+    pulled,
+)
 from replitree_verify.feeds.model import Model
 from replitree_verify.feeds.rows import (
     Rows,
@@ -70,7 +80,8 @@ class Space(small_search.Space[FeedState]):
 
     @override
     def first(self) -> FeedState:
-        seats = tuple(Seat(Standing(name)) for name in self.model.seats)
+        packing = Packing() if self.model.packs else None
+        seats = tuple(Seat(Standing(name, packing=packing)) for name in self.model.seats)
         return FeedState(
             (),
             0,
@@ -131,11 +142,15 @@ class Space(small_search.Space[FeedState]):
             if standing != seat.standing:
                 gone = {*seat.standing.old} - {*standing.old}
                 self.probes.add("old parts deleted" if gone else "entries forgotten")
-                disk = tuple(each for each in seat.disk if each[0] not in gone)
+                # What leaves a folder may be in a pack: readers tell what is not there.
+                is_packing = standing.packing is not None
+                disk = tuple(each for each in seat.disk if each[0] not in gone or is_packing)
                 yield (
                     f"{seat.name} deletes {sorted(gone)}",
                     _put(state, place, seat._replace(standing=standing, disk=disk)),
                 )
+            if seat.standing.packing is not None:
+                yield from self._pack(state, place, seat)
             if seat.standing.files and (spoiled := spent(state.budget, Fault.ROT)) is not None:
                 self.probes.add("version log torn")
                 # The last segment is the one that is written to, and nothing of it is synced.
@@ -154,6 +169,33 @@ class Space(small_search.Space[FeedState]):
                             state._replace(consumer=Consumer(seat.name, index)),
                         )
         yield from self._count(state)
+
+    def _pack(self, state: FeedState, place: int, seat: Seat) -> Iterator[tuple[str, FeedState]]:
+        """Give what a replica that packs old parts may do with them, and its readers."""
+        before = seat.standing
+        assert before.packing is not None
+
+        def after(standing: Standing) -> FeedState:
+            return _put(state, place, seat._replace(standing=standing))
+
+        standing = packed(seat, state)
+        if standing != before:
+            self.probes.add("packed")
+            yield f"{seat.name} packs", after(standing)
+        if before.packing.reading:
+            yield f"{seat.name}: its reader ends", after(before._replace(packing=before.packing._replace(reading=())))
+        for start in () if before.packing.reading else range(before.pointer):
+            standing = leased(seat, state, start)
+            if standing != before:
+                came = {*standing.old}.difference(before.old)
+                self.probes.update(("a reader has packed parts",) if came else ())
+                yield f"{seat.name}: a reader begins at {start}", after(standing)
+        left = spent(state.budget, Fault.CRASH)
+        for do, what in ((Desk.pack, "packs"), (Desk.clear, "deletes")) if left is not None else ():
+            for standing in sorted(killed_in(do, seat, state)):
+                if standing != before:
+                    self.probes.add(f"killed while it {what}")
+                    yield f"{seat.name} dies while it {what}", after(standing)._replace(budget=left)
 
     def _read(self, state: FeedState) -> FeedState:
         """Return a state with what readers get first for each entry."""
@@ -237,7 +279,8 @@ class Space(small_search.Space[FeedState]):
             queue = (*seat.standing.queue, *(each.index for each in items))
             standing = pulled(seat, state, to)._replace(pointer=to, queue=queue)
             yield f"{seat.name} pulls up to {to}", _put(state, place, seat._replace(standing=standing))
-            left = spent(state.budget, Fault.CRASH)
+            # Where old parts are packed, a process ends in the middle of that.
+            left = None if self.model.packs else spent(state.budget, Fault.CRASH)
             if left is not None:
                 self.probes.add("died after a pull")
                 # Coordination has the pull; the version log, which is written after it, does not.
@@ -404,6 +447,9 @@ def _executed(seat: Seat, item: Queued, doing: _Doing) -> Seat:
     old = {*seat.standing.old, *(part.name for part in gone if part.name in disk)}.difference(names)
     queue = tuple(each for each in seat.standing.queue if each != item.index)
     standing = seat.standing._replace(queue=queue, held=names, old=tuple(sorted(old)))
+    if standing.packing is not None:
+        marks = tuple(sorted({*standing.packing.marks, *old.difference(seat.standing.old)}))
+        standing = standing._replace(packing=standing.packing._replace(marks=marks))
     broken = tuple(each for each in seat.broken if each in names and each not in {part.name for part in came})
     return Seat(standing, tuple(sorted(disk.items())), broken)
 
