@@ -187,7 +187,7 @@ MODELS = (
     Model(
         "feed_packed",
         "old parts are packed while a reader has a lease, the time of the feed passes, and processes and machines end",
-        (("insert a", "insert b", "drop"),),
+        (("insert a", "insert b", "merge"),),
         seats=("r1",),
         consumer="r1",
         counts={"pass": 1},
