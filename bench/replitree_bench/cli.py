@@ -115,6 +115,14 @@ def streams(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) ->
     _print(run.run_streams(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("packing")
+def packing(folder: Folder = None, as_json: Json = False) -> None:
+    """Measure packed old parts of many small inserts, beside the same parts in folders."""
+    from replitree_bench import run
+
+    _print(run.run_packing(say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("sql")
 def sql(
     scale: Scale = 0.1,

@@ -156,6 +156,20 @@ def run_streams(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     return Report("streams", ours, theirs, rounds, name, _NOTES["streams"])
 
 
+def run_packing(*, say: Say, folder: Path | None = None) -> Report:
+    """Measure packed old parts: see `replitree_bench.table.packing`."""
+    from replitree.client.cluster import LocalCluster
+    from replitree_bench.table.packing import measure_packing
+
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    place = Path(tempfile.mkdtemp(prefix="replitree-bench-", dir=folder))
+    try:
+        ours, theirs = measure_packing(lambda settings: LocalCluster(place / "replitree", 1, settings=settings), say)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return Report("packing", ours, theirs, 1, "the same parts in folders", _NOTES["packing"])
+
+
 def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: Path | None = None) -> Report:
     """Measure reading in an object store, a folder by default: see `replitree_bench.store.read`."""
     from replitree_bench.store.read import StoreReadBench
@@ -438,6 +452,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "durability": "ours syncs parts to disk on the replica before Spark goes on; the Parquet sink syncs nothing",
         "machine": "Spark and two replicas share the cores; each batch has its place in a table's log, in ZooKeeper",
     },
+    "packing": {"read": "the client is on the replica's machine, and opens the files of parts itself"},
     "quorum": {
         "durability": "both replicas of ours have synced the part before it counts; the peer syncs nothing",
         "in flight": "the peer lets one insert be open at a time and refuses the others; its clients say them again",

@@ -389,14 +389,14 @@ def test_policy_is_made_and_shown(run: Run, r1: FakeReplica) -> None:
 
 def test_status_shows_what_a_replica_works_at(run: Run, r1: FakeReplica) -> None:
     making = {"index": 5, "kind": "merge", "result": "all_0_9_1", "rows_done": 1000, "rows_total": 8000}
-    old = {"old_parts": 3, "old_bytes": 2048, "leases": 1}
+    old = {"old_parts": 3, "old_bytes": 2048, "leases": 1, "packed_parts": 2, "packs": 1}
     said = {"state": "active", "index": 4, "parts": 2, "rows": 8, "bytes": 100, "running": [making]}
     r1.answers["GET status"] = {**said, **old, "merges_paused": True, "leader": "r1"}
     ran = run("status", "t", *URL)
     assert ran.status == 0
     assert "r1 makes all_0_9_1 (merge at 5): 1,000 of 8,000 rows" in ran.out
     assert "r1 merges nothing by itself" in ran.out
-    assert "r1 keeps 3 parts that left the table (2.0 KiB), under 1 lease" in ran.out
+    assert "r1 keeps 3 parts that left the table (2.0 KiB), 2 of them in 1 pack, under 1 lease" in ran.out
     assert "lacks" not in ran.out
     (replica,) = run("status", "t", *URL, "--json").json["tables"][0]["replicas"]
     assert {"leader": "r1", "merges_paused": True, "running": [making], **old}.items() <= replica.items()

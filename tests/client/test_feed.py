@@ -6,6 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from replitree.client.connection import Connection
 from replitree.client.table import Table
 from replitree.errors import BadInput, ReplicaBehind, SnapshotExpired
+from replitree.replica.kit import old_parts, packed_parts
 from replitree.replica.table import feeds
 from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired, SchemaChanged, TableReplaced
 from tests.project.source import ROOT as ROOT_FOLDER
@@ -379,3 +381,44 @@ def test_a_lost_part_is_a_gap(cluster: InProcessCluster, connection: Connection)
             table.changes(start, end)
         assert caught.value.index == index
     assert read(table, 1, lost)["k"].to_pylist() == [3, 4, 5]
+
+
+def test_packed_parts_are_read_by_the_feed_by_tags_and_by_other_replicas(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(old_parts, "PACK_PARTS_MIN", 2)
+    cluster = InProcessCluster(tmp_path, old_parts_lifetime_s=0.0, pack_old_parts_after_s=0.0)
+    cluster.shared.now_ms = int(1_000 * time.time())
+    with closing(cluster), cluster.connect() as connection:
+        table = made(connection)
+        for first in (0, 3, 6):
+            table.insert(rows(first))
+        cluster.wait_alike()
+        version = table.snapshot(level="linearizable").index
+        table.tag("v1", version)
+        merged_and_alone(cluster, table)
+        stores = [node.table().store for node in cluster.nodes]
+        wait_for(
+            lambda: all(
+                node.get("status")["packed_parts"] == 3 and len(node.table().store.parts()) == 1
+                for node in cluster.nodes
+            ),
+            "the parts of the inserts are packed",
+        )
+        for node in cluster.nodes:
+            assert read(table.replica(node.name), 0)["k"].to_pylist() == list(range(9))
+            assert table.replica(node.name).to_arrow(as_of=version).num_rows == 9
+            assert (
+                node.get("status")["old_bytes"] == node.get("status")["feed_bytes"] + node.get("status")["tagged_bytes"]
+            )
+        # One replica loses its packs: it sees no fewer rows, but an error, and fetches the parts from the packs of the other.
+        monkeypatch.setattr(packed_parts, "COPY_S", 0.0)
+        first = cluster.nodes[0].table()
+        wait_for(lambda: all(len(store.parts()) == 1 for store in stores), "the copies for readers are removed")
+        for pack in stores[0].packs.names():
+            stores[0].packs.path(pack).write_bytes(b"")
+        with pytest.raises(OffsetExpired, match="has no part"):
+            table.replica(first.replica.name).changes(0)
+        assert read(table, 0).num_rows == 9
+        wait_for(lambda: not first.maintenance.feed_parts.missing(), "the parts were fetched")
+        assert read(table.replica(first.replica.name), 0)["k"].to_pylist() == list(range(9))

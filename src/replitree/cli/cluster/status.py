@@ -126,7 +126,8 @@ def _work(replica: ReplicaStatus) -> Iterator[str]:
     if replica.old_parts:
         size = byte_size(replica.old_bytes or 0)
         left = f"{counted(replica.old_parts, 'part')} that left the table ({size})"
-        yield f"keeps {left}, under {counted(replica.leases, 'lease')}"
+        packs = f", {replica.packed_parts:,} of them in {counted(replica.packs, 'pack')}" if replica.packs else ""
+        yield f"keeps {left}{packs}, under {counted(replica.leases, 'lease')}"
     if replica.tagged_parts:
         tagged = f"{counted(replica.tagged_parts, 'part')} ({byte_size(replica.tagged_bytes or 0)})"
         yield f"keeps {tagged} of these for tags: `replitree table tags` lists them"

@@ -88,6 +88,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         Parts that left the table and are still on its disk, their size, and how many readers hold some.
     tagged_parts, tagged_bytes
         Those of them that tags keep, and their size.
+    packed_parts, packs
+        Those of them that are packed, and in how many files.
     consumers
         The consumers of the change feed, as it has seen them last.
     without_checksums
@@ -123,6 +125,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     leases: int | None = None
     tagged_parts: int | None = None
     tagged_bytes: int | None = None
+    packed_parts: int | None = None
+    packs: int | None = None
     consumers: tuple[ConsumerStatus, ...] = ()
     mark: str = ReplicaMark.GOOD.value
     postponed: tuple[PostponedEntry, ...] = ()
@@ -302,6 +306,8 @@ def _replica_status(
         leases=said.get("leases"),
         tagged_parts=said.get("tagged_parts"),
         tagged_bytes=said.get("tagged_bytes"),
+        packed_parts=said.get("packed_parts"),
+        packs=said.get("packs"),
         consumers=piece(said.get("consumers"), tuple[ConsumerStatus, ...], ()),
         mark=standing.mark.value if standing else ReplicaMark.GOOD.value,
         postponed=piece(said.get("postponed"), tuple[PostponedEntry, ...], ()),

@@ -354,7 +354,7 @@ class OldParts:
             whole = [part for part in run if self._store.packs.can_pack(part.name)]
             self._unpackable.update({part.name for part in run}.difference(part.name for part in whole))
             if len(whole) == len(run):
-                self.packed.pack(whole, max(since), self._take)
+                self.packed.pack(whole, max(since), self._needs(dict(whole)), self._take)
                 packed += len(whole)
         return packed
 

@@ -244,13 +244,21 @@ class PackedParts:
 
     # --- packing ---
 
-    def pack(self, parts: Sequence[PackedPart], since: float, take: Callable[[Sequence[str]], Collection[str]]) -> None:
+    def pack(
+        self,
+        parts: Sequence[PackedPart],
+        since: float,
+        needs: Needs,
+        take: Callable[[Sequence[str]], Collection[str]],
+    ) -> None:
         """Write a pack; the folders of its parts are copies from then on.
 
         Parameters
         ----------
         parts, since
             Whole parts that are in no pack, in the order of their blocks, and from when on all of them are old.
+        needs
+            What keeps them.
         take
             Called under `moving` when the pack is durable; returns those of the parts that are old still.
 
@@ -263,7 +271,8 @@ class PackedParts:
         self._store.packs.stage(name, parts, since)
         with self.moving:
             self._store.packs.publish(name)
-            pack = Pack(name, since, len(parts), sum(part.bytes for part in parts), written_at=time.monotonic())
+            size = sum(part.bytes for part in parts)
+            pack = Pack(name, since, len(parts), size, needs=needs, written_at=time.monotonic())
             with self._lock:
                 # First: at every moment an old part is known as one.
                 self._packs.append(pack)

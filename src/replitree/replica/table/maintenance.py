@@ -151,13 +151,13 @@ class Maintenance:
 
     def _pack_old(self) -> None:
         """Pack small old parts that stay, and remove the copies of packed ones that no reader needs."""
-        old, context = self._old_parts, self._context
+        old, context, packed, begun = self._old_parts, self._context, 0, time.monotonic()
         # The rows of a part in an object store are no files here.
         if not context.definitions.current.is_shared:
             packed = old.pack(context.config.pack_old_parts_after_s)
-            if packed:
-                context.log.info("packed old parts", parts=packed)
         old.remove_copies()
+        if packed:
+            context.log.info("packed old parts", parts=packed, seconds=round(time.monotonic() - begun, 3))
         for problem in old.packed.problems():
             context.log.error("a pack of old parts is damaged and was set aside", problem=problem)
 
