@@ -1,12 +1,13 @@
 """What a table's folder keeps beside parts, frozen: added to, never rewritten.
 
-`restore` reads the definition years later; a replica that was upgraded reads the version log of the one before.
+`restore` reads the definition years later; a replica that was upgraded reads the version log and the packs of the one before.
 """
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from zipfile import ZipFile
 
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.fold import Change
@@ -14,6 +15,9 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.replica.kit.version_log import EntryChange, Version, VersionLog
 from replitree.storage.disk.kept_definition import FILE, keep_definition, read_definition
+from replitree.storage.disk.packs import PackedPart, PackIndex
+from replitree.storage.disk.store import PartStore
+from replitree.storage.parts.manifest import MANIFEST_FILE
 from replitree.wire.reached import Reached
 from replitree.wire.remembered import Remembered, Summary
 from tests.formats.samples import FROZEN
@@ -119,3 +123,27 @@ def test_a_version_log_that_is_the_feed_s_journal_is_read_and_written_as_it_was(
     first, _ = VersionLog(frozen, "5f0c").segments(LogIndex(4))
     assert [noted.changed for noted in first.entries] == changes
     assert [noted.timestamp_us % 1_000_000 for noted in first.entries] == [250_000, 250_001, 300_000, 301_000]
+
+
+def test_a_pack_of_old_parts_is_read_and_written_as_it_was(tmp_path: Path) -> None:
+    frozen = FROZEN / "pack-1.zip"
+    store, files = PartStore(tmp_path), {"data-0.parquet": b"rows", MANIFEST_FILE: b"what they are"}
+    folders = [store.part_path(part) for part in ("all_7_7_0", "all_9_9_0_12")]
+    for folder in folders:
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+    blocks = store.packs.free_name((7, 9))
+    store.packs.stage(blocks, [PackedPart(folder.name, 4) for folder in folders], 1_790_000_000.5)
+    store.packs.publish(blocks)
+    written = store.packs.path(blocks)
+    with ZipFile(frozen) as packed:
+        # The members, and not the file: zlib may compress the index otherwise one day.
+        members = {info.filename: (info.compress_type, packed.read(info)) for info in packed.infolist()}
+    with ZipFile(written) as packed:
+        assert {info.filename: (info.compress_type, packed.read(info)) for info in packed.infolist()} == members
+    shutil.copy(frozen, written)
+    assert store.packs.index(blocks) == PackIndex(
+        since=1_790_000_000.5, parts=("all_7_7_0", "all_9_9_0_12"), bytes=(4, 4)
+    )
+    store.packs.verify(blocks)
