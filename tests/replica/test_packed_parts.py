@@ -205,7 +205,9 @@ def test_a_pack_goes_with_the_last_of_its_parts_and_at_once_when_nothing_keeps_i
 
 def test_rows_that_must_go_at_once_leave_a_pack_of_which_a_tag_keeps_another_part(disk: Disk) -> None:
     disk.pack()
-    tags = tags_of(name(3))
+    tags = tags_of(name(0))
+    disk.remove(tags)
+    # The next round knows of the tag; the one after it does not look at the packs again.
     disk.remove(tags)
     disk.remove(tags)
     assert disk.old.sizes()["tagged_parts"] == 1
@@ -216,7 +218,7 @@ def test_rows_that_must_go_at_once_leave_a_pack_of_which_a_tag_keeps_another_par
     data = (disk.store.root / "packs" / "0-4.zip").read_bytes()
     assert name(1).encode() not in data
     assert disk.store.packs.names() == ("0-4.zip",)
-    assert disk.read(*range(COUNT)) == {3}
+    assert disk.read(*range(COUNT)) == {0}
     disk.remove(tags)
     assert disk.old.sizes()["tagged_parts"] == disk.old.sizes()["old_parts"] == 1
 

@@ -234,20 +234,24 @@ class OldParts:
         for pack in looked[:LOOKS_AT_ONCE]:
             names = self.packed.names_of(pack)
             pack.needs = self._needs(names)
-            kept = self._kept(names)
-            pack.kept_by, pack.looked_at = next((part for part in names if part in kept), ""), now
+            kept, held = self._kept(names), self._held(names)
+            # What the feed alone keeps tells first when the feed is turned off.
+            pack.kept_by = next((part for part in names if part in kept and part not in held), "")
+            pack.kept_by = pack.kept_by or next((part for part in names if part in kept), "")
+            pack.looked_at = now
         return [pack for pack in looked[:LOOKS_AT_ONCE] if pack.since <= before]
 
     def _kept(self, parts: Collection[str]) -> frozenset[str]:
-        """Return those of some parts that a lease, a tag, the feed, a consumer or a hold keeps, as far as is known here."""
-        if not parts:
-            return frozenset()
+        """Return those of some parts that something keeps, as far as is known here."""
+        unneeded = frozenset(self.feed.unneeded(tuple(parts)))
+        return self._held(parts).union(part for part in parts if part not in unneeded)
+
+    def _held(self, parts: Collection[str]) -> frozenset[str]:
+        """Return those of some parts that a lease, a tag, a consumer or a hold keeps, whether or not the feed does."""
         with self._lock:
             known, floor = self.tags.parts | self._leased(), self._held_from()
-        unneeded = self.feed.unneeded([part for part in parts if part not in known])
-        free = set(unneeded).difference(self.kept_for(self.consumers, unneeded))
-        free -= self.feed.needed_from(tuple(free), floor) if floor < NO_FLOOR and free else frozenset()
-        return frozenset(part for part in parts if part not in free)
+        held = self.kept_for(self.consumers, tuple(parts)).union(known.intersection(parts))
+        return held if floor >= NO_FLOOR else held | self.feed.needed_from(tuple(parts), floor)
 
     def _leased(self) -> frozenset[str]:
         """Return the parts with a lease, under the lock."""
