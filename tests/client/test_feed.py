@@ -405,6 +405,7 @@ def test_packed_parts_are_read_by_the_feed_by_tags_and_by_other_replicas(
             ),
             "the parts of the inserts are packed",
         )
+        monkeypatch.setattr(feeds, "FEED_UNPACKED_MAX", 1)
         for node in cluster.nodes:
             assert read(table.replica(node.name), 0)["k"].to_pylist() == list(range(9))
             assert table.replica(node.name).to_arrow(as_of=version).num_rows == 9
@@ -413,12 +414,14 @@ def test_packed_parts_are_read_by_the_feed_by_tags_and_by_other_replicas(
             )
         # One replica loses its packs: it sees no fewer rows, but an error, and fetches the parts from the packs of the other.
         monkeypatch.setattr(packed_parts, "COPY_S", 0.0)
-        first = cluster.nodes[0].table()
+        broken = cluster.nodes[0].table()
         wait_for(lambda: all(len(store.parts()) == 1 for store in stores), "the copies for readers are removed")
         for pack in stores[0].packs.names():
             stores[0].packs.path(pack).write_bytes(b"")
         with pytest.raises(OffsetExpired, match="has no part"):
-            table.replica(first.replica.name).changes(0)
+            table.replica(broken.replica.name).changes(0)
         assert read(table, 0).num_rows == 9
-        wait_for(lambda: not first.maintenance.feed_parts.missing(), "the parts were fetched")
-        assert read(table.replica(first.replica.name), 0)["k"].to_pylist() == list(range(9))
+        wait_for(
+            lambda: all(broken.old_parts.is_old(f"all_{index}_{index}_0") for index in range(3)), "they were fetched"
+        )
+        assert read(table.replica(broken.replica.name), 0)["k"].to_pylist() == list(range(9))

@@ -191,7 +191,9 @@ class Space(small_search.Space[FeedState]):
                 self.probes.update(("a reader has packed parts",) if came else ())
                 yield f"{seat.name}: a reader begins at {start}", after(standing)
         left = spent(state.budget, Fault.CRASH)
-        for do, what in ((Desk.pack, "packs"), (Desk.clear, "deletes")) if left is not None else ():
+        if left is None:
+            return
+        for do, what in ((Desk.pack, "packs"), (Desk.clear, "deletes")):
             for standing in sorted(killed_in(do, seat, state)):
                 if standing != before:
                     self.probes.add(f"killed while it {what}")

@@ -6,7 +6,7 @@ then on.
 
 Guarantee: every entry from `first` to `end` is known, without a gap.
 
-Memory: about 150 bytes for each part that is needed.  Any thread may use it.
+Memory: about 220 bytes for each part that is needed.  Any thread may use it.
 """
 
 from __future__ import annotations

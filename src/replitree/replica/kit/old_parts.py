@@ -367,6 +367,10 @@ class OldParts:
         with self._lock:
             return [part for part in parts if self._old.pop(part, None) is not None]
 
+    def lies_packed(self, part: str) -> bool:
+        """Whether a part has to be unpacked for a reader."""
+        return self.packed.pack_of(part) is not None and not self.packed.is_copied(part)
+
     def unpack(self, parts: Iterable[str]) -> None:
         """Give those of some parts that are packed folders again; the caller has a lease on them, or reads them at once.
 

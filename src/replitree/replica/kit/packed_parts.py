@@ -182,11 +182,9 @@ class PackedParts:
         with self._lock:
             return tuple(self._packs)
 
-    @property
-    def copies(self) -> tuple[str, ...]:
-        """The packed parts that have a folder for readers."""
-        with self._lock:
-            return tuple(self._copies)
+    def is_copied(self, part: str) -> bool:
+        """Whether a packed part has a folder for readers."""
+        return part in self._copies
 
     def count(self) -> tuple[int, int]:
         """Return how many parts are packed, and the bytes of their data files."""

@@ -27,6 +27,9 @@ from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired
 FEED_PARTS_MAX = 4_096
 """Parts of one answer, but for those of a single entry, which is never split."""
 
+FEED_UNPACKED_MAX = 1_000
+"""Parts that are unpacked for one answer, as above: the reader waits for them, about a millisecond or more for each."""
+
 
 @dataclass(frozen=True, slots=True)
 class TakenFeed:
@@ -119,10 +122,11 @@ class Feeds:
                 start, f"replica {self._name} does not know what the entries before {self._journal.first} changed"
             )
         entries, names, gap = list[FedEntry](), dict[str, None](), None
-        reached = start
+        reached, packed = start, 0
         for entry in self._journal.entries(start, end):
             wanted = [part.name for unit in entry.feed.units for part in unit.parts]
-            if entries and len(names) + len(wanted) > FEED_PARTS_MAX:
+            packed += sum(map(self._old_parts.lies_packed, wanted))
+            if entries and (len(names) + len(wanted) > FEED_PARTS_MAX or packed > FEED_UNPACKED_MAX):
                 break
             if entry.feed.gap is not None:
                 gap = entry.index, entry.feed.gap
