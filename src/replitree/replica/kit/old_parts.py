@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from replitree import private
 from replitree.errors import CorruptPart, LeaseLost, Unavailable
@@ -82,6 +82,13 @@ class _Old:
 
     since: float
     bytes: int | None = None
+
+
+class _Holders(NamedTuple):
+    """The parts that leases and tags keep, and from which index on the feed is held."""
+
+    parts: frozenset[str]
+    floor: LogIndex
 
 
 class FeedNeeds(Protocol):
@@ -151,12 +158,21 @@ class OldParts:
         self._may_forget = False
         self.feed: FeedNeeds = _NoFeed()
         """What the change feed needs."""
-        self.tags: Tags = NO_TAGS
-        """The tags of the table, as they were read last."""
+        self.tags = NO_TAGS
         self.consumers: Consumers = NO_CONSUMERS
         """The consumers of the change feed, as they were read last."""
         self._unread = list(self._old)
         """Parts whose bytes are not known yet: after a start there may be as many as the table has parts."""
+
+    @property
+    def tags(self) -> Tags:
+        """The tags of the table, as they were read last."""
+        return self._tags
+
+    @tags.setter
+    def tags(self, tags: Tags) -> None:
+        # Their parts may be as many as the table's: they are put together once.
+        self._tags, self._tagged = tags, tags.parts
 
     def retire(self, parts: Iterable[str]) -> None:
         """Mark parts that left the table; those that are not on disk, and those that are marked, are left out."""
@@ -172,11 +188,10 @@ class OldParts:
         parts = tuple(parts)
         with self._lock:
             self._chosen -= frozenset(parts)
-        self.packed.revive(parts)
-        with self._lock:
             for part in parts:
                 if self._old.pop(part, None) is not None:
                     (self._marks / part).unlink(missing_ok=True)
+        self.packed.revive(parts)
 
     def read_sizes(self) -> None:
         """Read the sizes of some parts that are old since before this process began."""
@@ -224,8 +239,8 @@ class OldParts:
 
     def _look(self, before: float) -> list[Pack]:
         """Find out what keeps the parts of packs; return the packs that were looked at and are old since a time or longer."""
-        packs, now = self.packed.packs, time.monotonic()
-        kept = self._kept([pack.kept_by for pack in packs if pack.kept_by])
+        packs, now, holders = self.packed.packs, time.monotonic(), self._holders()
+        kept = self._kept([pack.kept_by for pack in packs if pack.kept_by], holders)
         looked = [
             pack
             for pack in packs
@@ -234,24 +249,27 @@ class OldParts:
         for pack in looked[:LOOKS_AT_ONCE]:
             names = self.packed.names_of(pack)
             pack.needs = self._needs(names)
-            kept, held = self._kept(names), self._held(names)
+            kept, held = self._kept(names, holders), self._held(names, holders)
             # What the feed alone keeps tells first when the feed is turned off.
             pack.kept_by = next((part for part in names if part in kept and part not in held), "")
             pack.kept_by = pack.kept_by or next((part for part in names if part in kept), "")
             pack.looked_at = now
         return [pack for pack in looked[:LOOKS_AT_ONCE] if pack.since <= before]
 
-    def _kept(self, parts: Collection[str]) -> frozenset[str]:
+    def _holders(self) -> _Holders:
+        with self._lock:
+            return _Holders(self._tagged | self._leased(), self._held_from())
+
+    def _kept(self, parts: Collection[str], holders: _Holders) -> frozenset[str]:
         """Return those of some parts that something keeps, as far as is known here."""
         unneeded = frozenset(self.feed.unneeded(tuple(parts)))
-        return self._held(parts).union(part for part in parts if part not in unneeded)
+        return self._held(parts, holders).union(part for part in parts if part not in unneeded)
 
-    def _held(self, parts: Collection[str]) -> frozenset[str]:
+    def _held(self, parts: Collection[str], holders: _Holders) -> frozenset[str]:
         """Return those of some parts that a lease, a tag, a consumer or a hold keeps, whether or not the feed does."""
-        with self._lock:
-            known, floor = self.tags.parts | self._leased(), self._held_from()
-        held = self.kept_for(self.consumers, tuple(parts)).union(known.intersection(parts))
-        return held if floor >= NO_FLOOR else held | self.feed.needed_from(tuple(parts), floor)
+        names = tuple(parts)
+        held = self.kept_for(self.consumers, names).union(holders.parts.intersection(names))
+        return held if holders.floor >= NO_FLOOR else held | self.feed.needed_from(names, holders.floor)
 
     def _leased(self) -> frozenset[str]:
         """Return the parts with a lease, under the lock."""
@@ -282,8 +300,8 @@ class OldParts:
             The disk refuses.
         """
         with self._removal:
-            needed = self.kept_for(consumers, parts)
-            free = [part for part in parts if part not in tags.parts and part not in needed]
+            kept = tags.parts | self.kept_for(consumers, parts)
+            free = [part for part in parts if part not in kept]
             planned = self.packed.plan(
                 (part for part in free if part not in self._old),
                 lambda rest: len(self.feed.unneeded(rest)) < len(rest),
@@ -348,7 +366,7 @@ class OldParts:
             }
         if len(small) < PACK_PARTS_MIN:
             return 0
-        kept = self._kept(small)
+        kept = self._kept(small, self._holders())
         due = sorted((parse_part(part).block_min, part) for part, old in small.items() if part in kept)
         for run in list(_runs([PackedPart(part, small[part].bytes or 0) for _, part in due]))[:PACKS_AT_ONCE]:
             since = [small[part.name].since for part in run]
@@ -482,7 +500,7 @@ class OldParts:
     def bytes_for(self, consumer: ConsumerValue) -> int:
         """Return the bytes of the old parts that are kept for one consumer alone.  Raises OSError when the disk refuses."""
         with self._lock:
-            before, tagged = self._clock() - self.kept_s, self.tags.parts
+            before, tagged = self._clock() - self.kept_s, self._tagged
             sizes = {part: old.bytes or 0 for part, old in self._old.items() if old.since <= before}
         for pack in self.packed.packs:
             # Elsewhere, no part is kept for consumers alone.
@@ -527,7 +545,7 @@ class OldParts:
             # Outside of the lock: the journal may have to be read first.
             each = [self._needs(sizes), *(pack.needs for pack in packs)]
         except OSError:
-            tagged = self.tags.parts.intersection(sizes)
+            tagged = self._tagged.intersection(sizes)
             return found | {"tagged_parts": len(tagged), "tagged_bytes": sum(sizes[part] for part in tagged)}
         return found | {
             "tagged_parts": sum(needs.tagged for needs in each),
@@ -540,7 +558,7 @@ class OldParts:
 
     def _needs(self, sizes: Mapping[str, int]) -> Needs:
         """Return what keeps some parts, each given with its bytes.  Raises OSError when the disk refuses."""
-        tagged = self.tags.parts.intersection(sizes)
+        tagged = self._tagged.intersection(sizes)
         untagged = [part for part in sizes if part not in tagged]
         unneeded = self.feed.unneeded(untagged)
         consumed = self.kept_for(self.consumers, unneeded)
