@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from replitree import private
+from replitree.errors import StoreError
 from replitree.protocol.core.effects import EntryId, LogIndex, Version
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.upkeep.consumers import NO_CONSUMERS, ConsumerNode, Consumers, ConsumerValue
@@ -470,3 +471,20 @@ def test_the_memory_of_packed_parts_does_not_grow_with_their_number(tmp_path: Pa
     assert held / (200 * each) < 2.0, "bytes for each packed part"
     assert found.pack_of(name(123_456)) is not None
     assert found.pack_of(name(200 * each)) is None
+
+
+def test_what_a_full_disk_keeps_in_a_pack_goes_with_the_next_round(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk.pack()
+    tags = tags_of(name(0))
+    disk.old.tags, disk.feed.first = tags, COUNT
+    with monkeypatch.context() as patch:
+        patch.setattr(disk.store.packs, "stage_rest", _refuse)
+        with pytest.raises(StoreError):
+            disk.remove(tags)
+    assert disk.read(0, 1) == {0, 1}
+    disk.remove(tags)
+    assert disk.read(*range(COUNT)) == {0}
+
+
+def _refuse(*_: object) -> None:
+    raise StoreError("the disk is full")

@@ -253,7 +253,8 @@ class OldParts:
             # What the feed alone keeps tells first when the feed is turned off.
             pack.kept_by = next((part for part in names if part in kept and part not in held), "")
             pack.kept_by = pack.kept_by or next((part for part in names if part in kept), "")
-            pack.looked_at = now
+            # Until what nothing keeps has left the pack, each round looks at it.
+            pack.looked_at = now if len(kept) == len(names) or pack.since > before else float("-inf")
         return [pack for pack in looked[:LOOKS_AT_ONCE] if pack.since <= before]
 
     def _holders(self) -> _Holders:

@@ -79,7 +79,9 @@ class Pack:
     parts, bytes
         How many parts it has, and the bytes of their data files.
     gone
-        Parts that are about to leave it, or are not in it as they should be.
+        Parts that are about to leave it.
+    version
+        How often this process has written it again.
     kept_by, looked_at, needs
         For those who look at what keeps its parts: a part that something kept at the last look, when that was (monotonic
         seconds), and what was found.
@@ -94,6 +96,7 @@ class Pack:
     first: int = field(init=False)
     last: int = field(init=False)
     gone: frozenset[str] = frozenset()
+    version: int = 0
     kept_by: str = ""
     looked_at: float = float("-inf")
     needs: Needs = field(default_factory=Needs)
@@ -209,7 +212,7 @@ class PackedParts:
         Those that the table has again, or that are about to leave, are left out.  A pack that is damaged, or gone, has none.
         """
         with self._lock:
-            names = self._names.get(pack)
+            names, version = self._names.get(pack), pack.version
         if names is None:
             try:
                 index = self._store.packs.index(pack.name)
@@ -218,6 +221,8 @@ class PackedParts:
                 return {}
             names = dict(zip(index.parts, index.bytes, strict=True))
         with self._lock:
+            # It was written again meanwhile: what was read may be the file before.
+            names = names if version == pack.version else self._names[pack]
             self._names[pack] = names
             self._names.move_to_end(pack)
             while len(self._names) > NAMES_CACHED:
@@ -370,6 +375,8 @@ class PackedParts:
             return
         with self.moving:
             found = [(part, pack) for part in parts if (pack := self.pack_of(part)) is not None]
+            if not found:
+                return
             sizes = {part: self.names_of(pack).get(part, 0) for part, pack in found}
             self._unpack(sizes, synced=True)
             with self._lock:
@@ -403,8 +410,11 @@ class PackedParts:
             names = self.names_of(pack)
             rest = tuple(PackedPart(name, size) for name, size in names.items() if name not in parts)
             if rest:
-                waits = 2 * len(parts) < len(names) and time.monotonic() < pack.written_at + REWRITE_S
-                if rewrites >= REWRITES_AT_ONCE or (waits and needs([part.name for part in rest])):
+                now, is_half = time.monotonic(), 2 * len(parts) >= len(names)
+                if now < pack.written_at + REWRITE_S and not is_half and needs([part.name for part in rest]):
+                    pack.looked_at = now
+                    continue
+                if rewrites >= REWRITES_AT_ONCE:
                     continue
                 rewrites += 1
             found.append(Removal(pack, tuple(sorted(parts)), rest))
@@ -427,10 +437,15 @@ class PackedParts:
         if not removals:
             return
         with self.moving:
-            self._drop([removal.pack for removal in removals if not removal.rest])
-            for removal in removals:
-                if removal.rest:
-                    self._rewrite(removal.pack, removal.rest)
+            try:
+                self._drop([removal.pack for removal in removals if not removal.rest])
+                for removal in removals:
+                    if removal.rest:
+                        self._rewrite(removal.pack, removal.rest)
+            finally:
+                # Where the disk has refused, the parts are still there: they are chosen again.
+                for removal in removals:
+                    removal.pack.gone = frozenset()
             self._remove_folders([part for removal in removals for part in removal.parts if part in self._copies])
 
     def _drop(self, packs: Collection[Pack]) -> None:
@@ -459,7 +474,7 @@ class PackedParts:
         self._store.packs.publish(pack.name)
         with self._lock:
             self._forget_revived(set(self._names.get(pack, ())).difference(left))
-            self._names[pack], pack.gone = left, frozenset()
+            self._names[pack], pack.gone, pack.version = left, frozenset(), pack.version + 1
             pack.parts, pack.bytes = len(left), sum(left.values())
             pack.looked_at, pack.written_at = float("-inf"), time.monotonic()
 
