@@ -33,6 +33,9 @@ AFTER_THE_GATE = {
     "tests/replica/test_moved_once.py::test_a_part_is_not_put_again_while_nothing_says_whether_it_is_there": (
         "silent_replicas-folder",
     ),
+    "tests/replica/test_packed_parts.py::test_a_kill_at_any_step_of_expiry_or_of_a_return_loses_nothing_that_is_needed": (),
+    "tests/replica/test_packed_parts.py::test_a_kill_at_any_step_of_packing_and_reading_leaves_every_part_readable": (),
+    "tests/replica/test_packed_parts.py::test_any_sequence_gives_what_it_gives_without_packs": (),
     "tests/replica/test_versions.py::test_every_time_is_known_after_restarts": (),
     "tests/replica/test_versions.py::test_what_is_known_after_any_crash_is_what_the_log_says": ("nothing", "cut"),
     "tests/spark/test_evolve.py::test_task_of_the_data_source_reads_every_version": (),

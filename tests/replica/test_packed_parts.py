@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -488,3 +489,28 @@ def test_what_a_full_disk_keeps_in_a_pack_goes_with_the_next_round(disk: Disk, m
 
 def _refuse(*_: object) -> None:
     raise StoreError("the disk is full")
+
+
+def test_readers_and_maintenance_at_once_give_every_reader_whole_parts(disk: Disk) -> None:
+    disk.pack()
+    failures, is_over = list[object](), threading.Event()
+
+    def read(first: int) -> None:
+        try:
+            while not is_over.is_set():
+                assert disk.read(*range(first, first + 4)) == {*range(first, first + 4)}
+        except BaseException as error:  # noqa: BLE001 - the test tells of it
+            failures.append(error)
+
+    readers = [threading.Thread(target=read, args=(first,)) for first in (0, 3, 8)]
+    for reader in readers:
+        reader.start()
+    for number in range(300):
+        disk.old.remove_copies()
+        # Other tags let each pack be looked at again.
+        disk.remove(tags_of(name(number % COUNT)))
+        disk.pack(0.0)
+    is_over.set()
+    for reader in readers:
+        reader.join()
+    assert failures == []
