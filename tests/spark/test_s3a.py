@@ -37,7 +37,11 @@ if TYPE_CHECKING:
 PATIENCE_S = 60.0
 """How long a frame may be held up by a client that does not work, on the slowest machine."""
 
-pytestmark = [pytest.mark.system, pytest.mark.nightly, pytest.mark.timeout(900)]  # the first one may download the client
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.nightly,
+    pytest.mark.timeout(900),
+]  # the first one may download the client
 
 
 @pytest.fixture(scope="module")
