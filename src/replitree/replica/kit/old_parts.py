@@ -147,11 +147,14 @@ class OldParts:
         self.packed = PackedParts(store, self._marks)
         """The parts that are packed, and their copies in folders."""
         copies, there = self.packed.settle(times.keys()), frozenset(store.parts())
-        for name in times.keys() - copies - there:
+        for name in sorted(times.keys() - copies - there):
             # Of a removal that was cut short between the folder and its mark.
             (self._marks / name).unlink(missing_ok=True)
         # Ascending by their times, as `retire` adds them.
-        self._old = {name: _Old(times[name]) for name in sorted(times.keys() & there - copies, key=times.__getitem__)}
+        self._old = {
+            name: _Old(times[name])
+            for name in sorted(times.keys() & there - copies, key=lambda name: (times[name], name))
+        }
         self._unpackable = set[str]()
         """Parts that were not whole, or whose rows are objects."""
         self._chosen: frozenset[str] = frozenset()

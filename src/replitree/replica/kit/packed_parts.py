@@ -281,10 +281,10 @@ class PackedParts:
                 self._packs.append(pack)
                 self._order()
                 self._names[pack] = dict(parts)
-            names = [part.name for part in parts]
-            old = frozenset(take(names))
+            old = frozenset(take([part.name for part in parts]))
             with self._lock:
-                self._copies |= dict.fromkeys(old, float("-inf"))
+                # In the order of the parts, whatever the order of a set is.
+                self._copies |= {part: float("-inf") for part, _ in parts if part in old}
                 self._revived |= {part: size for part, size in parts if part not in old}
 
     # --- copies for readers ---
