@@ -122,8 +122,21 @@ def explore(
         result = _plain(registry.explore(model, mutant, reduction, symmetric=symmetry))
     if as_json:
         Output(as_json).json(result)
-    else:
-        _print_explored(model, mutant, result)
+        return _status(result, mutant)
+    title = model if mutant is None else f"{model} with mutant {mutant}"
+    states, seconds, cpu = result["states"], result["seconds"], result["cpu_seconds"]
+    of_core = f", {states / cpu:,.0f}/s of one core" if cpu else ""
+    print(
+        f"{title}: {states:,} states, {result['transitions']:,} transitions in {seconds:.2f} s"
+        f"{_speed(states, seconds)}{of_core}"
+    )
+    if result["trace"]:
+        print("\nshortest counterexample:\n")
+        print("\n".join(result["trace"]))
+        print()
+    for warning in result["warnings"]:
+        print(f"warning: {warning}")
+    _print_verdict(mutant, result)
     return _status(result, mutant)
 
 
@@ -219,24 +232,6 @@ def parse_seeds(text: str) -> tuple[int, int]:
 def _status(result: Mapping[str, Any], mutant: str | None) -> int:
     # A mutant must be caught: then a violation is success.
     return 0 if bool(result["violations"]) == (mutant is not None) else 1
-
-
-def _print_explored(name: str, mutant: str | None, result: Mapping[str, Any]) -> None:
-    states, seconds = result["states"], result["seconds"]
-    title = name if mutant is None else f"{name} with mutant {mutant}"
-    cpu = result["cpu_seconds"]
-    of_core = f", {states / cpu:,.0f}/s of one core" if cpu else ""
-    print(
-        f"{title}: {states:,} states, {result['transitions']:,} transitions in {seconds:.2f} s"
-        f"{_speed(states, seconds)}{of_core}"
-    )
-    if result["trace"]:
-        print("\nshortest counterexample:\n")
-        print("\n".join(result["trace"]))
-        print()
-    for warning in result["warnings"]:
-        print(f"warning: {warning}")
-    _print_verdict(mutant, result)
 
 
 def _speed(count: int, seconds: float) -> str:

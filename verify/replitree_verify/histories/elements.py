@@ -107,7 +107,16 @@ def find_elements(history: History) -> Elements:
     inserts = np.flatnonzero(history.kind == INSERT)
     owner, first, last, number = _segments(history, inserts)
     attempts = np.full(len(history), NOTHING, np.int64)
-    element = _group(number, owner, len(inserts))
+    # Inserts with the same segments have the same element, in the order of their first rows.  Sums of random numbers stand for
+    # sets of segments: comparing the sets themselves would take a loop.
+    total = np.zeros(len(inserts), np.uint64)
+    np.add.at(total, owner, _random(int(number.max(initial=-1)) + 1)[number].view(np.uint64))
+    least = _least(owner, number, len(inserts))
+    order = np.lexsort((total, least))
+    new = np.ones(len(inserts), np.bool_)
+    new[1:] = (least[order][1:] != least[order][:-1]) | (total[order][1:] != total[order][:-1])
+    element = np.zeros(len(inserts), np.int64)
+    element[order] = np.cumsum(new) - 1
     attempts[inserts] = element
     count = int(element.max(initial=-1)) + 1
     of = np.zeros(len(first), np.int64)
@@ -172,21 +181,6 @@ def _segments(history: History, inserts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
         one, two = inserts[owner[order[bad[0]]]], inserts[owner[order[bad[0] + 1]]]
         raise _shared(history, int(one), int(two), int(first[bad[0] + 1]))
     return owner, first[new], last[new], number
-
-
-def _group(number: Ints, owner: Ints, count: int) -> Ints:
-    """Return the element of each insert: those with the same segments have the same one, in order of their first rows."""
-    values = _random(int(number.max(initial=-1)) + 1)
-    total = np.zeros(count, np.uint64)
-    np.add.at(total, owner, values[number].view(np.uint64))
-    least = _least(owner, number, count)
-    # Sums of random numbers stand for sets of segments: comparing the sets themselves would take a loop.
-    order = np.lexsort((total, least))
-    new = np.ones(count, np.bool_)
-    new[1:] = (least[order][1:] != least[order][:-1]) | (total[order][1:] != total[order][:-1])
-    element = np.zeros(count, np.int64)
-    element[order] = np.cumsum(new) - 1
-    return element
 
 
 def _check(history: History, inserts: Ints, ranges: tuple[Ints, Ints], agrees: Flags, element: Ints) -> None:

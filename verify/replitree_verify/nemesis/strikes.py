@@ -189,28 +189,22 @@ class Strikes:
         """Heal everything that has struck.  Raises RunFailed, when all else is healed."""
         failed: RunFailed | None = None
         for fault, begun in list(self._begun.items()):
-            try:
-                _heal(fault)
-            except RunFailed as error:
-                failed = error
-            else:
-                self._say(f"healed: {fault.name}")
-                self.done.append(Struck(fault.name, fault.text, begun, time.monotonic_ns()))
-                del self._begun[fault]
+            for tries_left in reversed(range(HEAL_TRIES)):
+                try:
+                    fault.mend()
+                except RunFailed as error:
+                    if tries_left:
+                        time.sleep(HEAL_PAUSE_S)
+                        continue
+                    failed = RunFailed(f"{error}. The cluster is still hurt: heal it by hand")
+                    failed.__cause__ = error
+                else:
+                    self._say(f"healed: {fault.name}")
+                    self.done.append(Struck(fault.name, fault.text, begun, time.monotonic_ns()))
+                    del self._begun[fault]
+                    break
         if failed is not None:
             raise failed
-
-
-def _heal(fault: NemesisFault) -> None:
-    for _ in range(HEAL_TRIES - 1):
-        try:
-            return fault.mend()
-        except RunFailed:
-            time.sleep(HEAL_PAUSE_S)
-    try:
-        return fault.mend()
-    except RunFailed as error:
-        raise RunFailed(f"{error}. The cluster is still hurt: heal it by hand") from error
 
 
 def _run(name: str, command: Sequence[str]) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
@@ -116,19 +117,15 @@ class TableConsumers(ChangingTable):
         try:
             self._commander.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s, known_as=known_as)
         except SnapshotExpired:
-            # Another replica may keep more.
-            if not any(self._made_at(each.name, body, timeout_s) for each in self._commander.replicas() if each.active):
+            # Another replica may keep more; those that do not, or do not answer, are passed by.
+            for replica in (each.name for each in self._commander.replicas() if each.active):
+                at = Commander(self.name, self._catalog, self._http, Router(self._catalog, self.name, replica))
+                with suppress(SnapshotExpired, Unavailable):
+                    at.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s, known_as=known_as)
+                    break
+            else:
                 raise
         return self._consumer(name)
-
-    def _made_at(self, replica: str, body: dict[str, Any], timeout_s: float) -> bool:
-        """Ask one replica to make a consumer; False: it does not have the feed from there on, or does not answer."""
-        at = Commander(self.name, self._catalog, self._http, Router(self._catalog, self.name, replica))
-        try:
-            at.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s, known_as=body["id"])
-        except (SnapshotExpired, Unavailable):
-            return False
-        return True
 
     def move_consumer(self, name: str, index: int, *, timeout_s: float = COMMAND_S) -> None:
         """Move a consumer forward: replicas may delete what only it has kept below the index.

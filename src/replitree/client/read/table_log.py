@@ -179,7 +179,19 @@ def read_history(table: TablePlace, name: str, end: fx.LogIndex, limit: int) -> 
     inserts = sorted(ended)
     many: fx.Many = yield fx.GetMany(tuple(layout.log_entry(table, index) for index in inserts))
     begun = {index: node.changed_ms for index, node in zip(inserts, many.nodes, strict=True) if node is not None}
-    return tuple(_described(each, name, begun) for each in newest)
+    described = list[HistoryEntry]()
+    for logged in newest:
+        entry, ids, duration = logged.entry, tuple[str, ...](), None
+        if isinstance(entry, GetEntry):
+            batch = () if entry.stream is UNSET else (f"batch {entry.stream.batch} of stream {entry.stream.stream}",)
+            ids = (*entry.blocks, *batch)
+        elif isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry | ViewEntry):
+            ids = (entry.id,)
+        elif isinstance(entry, SettleEntry | FailEntry) and entry.index in begun:
+            duration = (logged.written_ms - begun[entry.index]) / 1000
+        found = _shown(summary_of(entry), name, index=logged.index, time=as_time(logged.written_ms))
+        described.append(msgspec.structs.replace(found, ids=ids, duration_s=duration))
+    return tuple(described)
 
 
 def index_at(table: TablePlace, end: fx.LogIndex, time_ms: int) -> fx.Procedure[Reached]:
@@ -222,19 +234,6 @@ def remembered_entry(each: Remembered, name: str) -> HistoryEntry:
     if each.entry is None:
         return HistoryEntry(index=each.index, time=time, kind=UNKNOWN, replica="", command=FORGOTTEN)
     return _shown(each.entry, name, index=each.index, time=time)
-
-
-def _described(logged: Logged, name: str, begun: dict[int, int]) -> HistoryEntry:
-    entry, ids, duration = logged.entry, tuple[str, ...](), None
-    if isinstance(entry, GetEntry):
-        batch = () if entry.stream is UNSET else (f"batch {entry.stream.batch} of stream {entry.stream.stream}",)
-        ids = (*entry.blocks, *batch)
-    elif isinstance(entry, MutateEntry | RewriteEntry | DropEntry | AlterEntry | StorageEntry | ViewEntry):
-        ids = (entry.id,)
-    elif isinstance(entry, SettleEntry | FailEntry) and entry.index in begun:
-        duration = (logged.written_ms - begun[entry.index]) / 1000
-    found = _shown(summary_of(entry), name, index=logged.index, time=as_time(logged.written_ms))
-    return msgspec.structs.replace(found, ids=ids, duration_s=duration)
 
 
 def _shown(summary: Summary, name: str, *, index: int, time: datetime | None) -> HistoryEntry:

@@ -108,10 +108,19 @@ class Selection:
         if self.is_feed:
             return units
         came = tuple(unit for unit in units if unit.type == "insert")
-        changed = [unit for unit in units if unit.type != "insert" and _changes_rows(page, unit)]
+        changed, only_leave = False, not came
+        for unit in units:
+            if unit.type == "insert":
+                continue
+            after, before = page.part(unit.part).manifest, page.part(unit.before).manifest if unit.before else None
+            if after.rows > 0 if before is None else after.content != before.content:
+                changed = True
+                # A mutation after which a part has fewer rows is a DELETE; otherwise it is an UPDATE.
+                only_leave &= unit.type == "delete" or (
+                    unit.type == "mutate" and before is not None and after.rows < before.rows
+                )
         if not changed:
             return came
-        only_leave = not came and all(_only_leave(page, unit) for unit in changed)
         if self.skips_changes or (self.ignores_deletes and only_leave):
             return ()
         what, besides = ("deletes", ", or ignoreDeletes=true") if only_leave else ("changes or replaces", "")
@@ -127,17 +136,6 @@ def amount_of(page: FeedPage, units: Sequence[FeedUnit]) -> Amount:
     """Return how much the units of one entry are; of compared parts both are read."""
     manifests = [page.part(name).manifest for unit in units for name in (unit.before, unit.part) if name]
     return Amount(1, len(manifests), sum(each.bytes for each in manifests), sum(each.rows for each in manifests))
-
-
-def _changes_rows(page: FeedPage, unit: FeedUnit) -> bool:
-    after = page.part(unit.part).manifest
-    return after.content != page.part(unit.before).manifest.content if unit.before else after.rows > 0
-
-
-def _only_leave(page: FeedPage, unit: FeedUnit) -> bool:
-    """Whether rows leave by a unit that changes rows, and none come: a mutation is a DELETE or an UPDATE."""
-    rows = page.part(unit.part).manifest.rows
-    return unit.type == "delete" or (unit.type == "mutate" and rows < page.part(unit.before).manifest.rows)
 
 
 __all__ = ["Amount", "Limits", "NotAppendOnly", "Selection", "amount_of"]
