@@ -79,7 +79,7 @@ def closed_gate(folder: Path) -> Iterator[Path]:
 
 
 def let_uploads_age(cluster: LocalCluster, table: Table) -> None:
-    """Let nobody have been heard of for years who writes an upload."""
+    """Make the uploads of a table look as if their writers had sent nothing for years."""
     for name in cluster.names:
         folder = cluster.folder / name / "data" / "tables" / table.definition.folder_name / "uploads"
         for path in folder.rglob("*"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
-from shutil import which
 from zipfile import ZipFile
 
 import pyarrow as pa
@@ -74,11 +74,11 @@ def test_a_pack_gives_back_every_byte_of_every_part(tmp_path: Path) -> None:
         store.verify(part)
 
 
-@pytest.mark.skipif(which("unzip") is None, reason="unzip is not installed")
-def test_an_operator_can_open_a_pack_with_unzip(tmp_path: Path) -> None:
+def test_an_operator_can_open_a_pack_with_a_common_tool(tmp_path: Path) -> None:
     store = filled(tmp_path / "table")
     pack(store)
-    subprocess.run(["unzip", "-q", store.packs.path(PACK), "-d", tmp_path / "out"], check=True)
+    # Python's own tool: not every machine that runs the tests has `unzip`.
+    subprocess.run([sys.executable, "-m", "zipfile", "--extract", store.packs.path(PACK), tmp_path / "out"], check=True)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *(f"all_{number}_{number}_0" for number in range(COUNT)),
         "parts.json",
