@@ -168,6 +168,16 @@ def test_an_object_that_is_gone_is_asked_of_a_replica(in_bucket: SharedTable, se
     assert in_bucket.fetched() == 1
 
 
+def test_a_part_whose_objects_are_gone_proves_nothing_about_the_others(
+    in_bucket: SharedTable, server: S3Server
+) -> None:
+    gone, there = (manifest for _, _, manifest in in_bucket.parts[:2])
+    server.state.objects = {key: data for key, data in server.state.objects.items() if f"/{gone.share_id}/" not in key}
+    stored = StoredParts(in_bucket.table.definition, KEYS)
+    assert isinstance(stored.problem(gone), StoreError)
+    assert stored.problem(there) is None
+
+
 def test_the_store_is_asked_once_whether_it_is_the_tables(in_bucket: SharedTable, server: S3Server) -> None:
     stored = StoredParts(in_bucket.table.definition, KEYS)
     begun = len(server.state.requests)

@@ -117,7 +117,8 @@ class StoredParts:
                 try:
                     found = self.objects.store.get(self.objects.key(str(manifest.share_id), MANIFEST_FILE))
                     if found is None or decode_manifest(found).files != manifest.files:
-                        self._problem = StoreError(self._elsewhere())
+                        # Only this part's objects may be gone: the next part is asked for in the store, too.
+                        return StoreError(self._elsewhere())
                 except ReplitreeError as error:
                     self._problem = error
                 # A store that was reached once stays usable; after a problem it is asked again later.
