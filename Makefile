@@ -68,12 +68,12 @@ collected: $(READY)
 
 # More workers than cores: a test of replicas waits for half of its time.  But each of them collects all tests, 6 s of CPU.
 unit: collected
-	$(PYTEST) -n $$(($(WORKERS) + 2)) --dist worksteal $(GATE) --ignore tests/verify src bench tests
+	$(PYTEST) -n $$(($(WORKERS) + 2)) --dist worksteal $(GATE) --ignore tests/verify --ignore tests/project src bench tests
 
-# The checker's tests compute and wait for nothing: one process keeps a core busy beside those of `unit`, and needs no controller.
-# Its output comes at its end, so that the two do not mix.
+# The tests of the checker and of the project's own files compute and wait for nothing: one process, which parses each file once,
+# keeps a core busy beside those of `unit`, and needs no controller.  Its output comes at its end, so that the two do not mix.
 searches: $(READY)
-	@said=$$($(PYTEST) $(GATE) verify published tests/verify 2>&1) && echo "$$said" || { echo "$$said"; exit 1; }
+	@said=$$($(PYTEST) $(GATE) verify published tests/verify tests/project 2>&1) && echo "$$said" || { echo "$$said"; exit 1; }
 
 # Nice, for `make test` makes it beside the gate, whose tests leave the cores idle now and then.
 .venv/spark.jsa: $(READY) tools/class_archive.py

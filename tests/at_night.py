@@ -49,6 +49,7 @@ AT_NIGHT = {
             "loss-of-covers-not-looked-at",
         ),
         *("open-parts-change", "open-parts-not-read", "part-before-not-needed", "settled-as-inserted", "silent-loss"),
+        *("copies-of-readers-removed", "marks-without-folders"),
     ),
     "tests/verify/test_record.py::test_a_model_of_any_room_is_recorded_with_what_its_exploration_counts": ("lease",),
     "tests/verify/test_simulate_moving.py::test_a_seed_catches_the_mutant": (
