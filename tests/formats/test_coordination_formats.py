@@ -44,6 +44,7 @@ from replitree.protocol.core.streams import NO_BATCH, StreamBatch, StreamValue, 
 from replitree.protocol.core.views import Feeding, ViewsValue, ViewValue, decode_views, encode_views
 from replitree.protocol.execute.drop import execute_drop
 from replitree.protocol.execute.mutate import kill_mutation
+from replitree.protocol.sharded.shard_map import Shard, decode_map, encode_map, first_map, rebalanced
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer
 from replitree.protocol.state.registration import View, broken_value, content_of, is_broken, register
@@ -188,6 +189,15 @@ def test_views() -> None:
     assert (decode_views(frozen, "here"), encode_views(value)) == (value, frozen)
     with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
         decode_views(b'{"views":[],"feeding":[],"format":2}', "here")
+
+
+def test_shard_map() -> None:
+    first = first_map(["größe", "id"], {Shard(0): 1, Shard(1): 1})
+    value = rebalanced(first, {Shard(0): 1, Shard(1): 2, Shard(2): 0, Shard(7): 1})
+    frozen = (FROZEN / "map-1.json").read_bytes()
+    assert (decode_map(frozen, "here"), encode_map(value)) == (value, frozen)
+    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
+        decode_map(frozen.replace(b'"format":1', b'"format":2'), "here")
 
 
 def test_the_log_of_a_table_with_views_is_refused_by_earlier_versions() -> None:

@@ -26,6 +26,7 @@ from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.core.streams import decode_stream, encode_stream
 from replitree.protocol.rescue.restore import restored_from
+from replitree.protocol.sharded.shard_map import decode_map, encode_map, rebalanced
 from replitree.protocol.state.counted import decode_quorum, encode_quorum
 from replitree.protocol.state.registration import content_of, is_broken
 from replitree.storage.disk.kept_definition import KeptDefinition
@@ -61,6 +62,15 @@ def _stream(data: bytes) -> None:
     assert decode_stream(encode_stream(value), "again") == value
 
 
+def _map(data: bytes) -> None:
+    value = decode_map(data, "sharded/t/map")
+    assert decode_map(encode_map(value), "again") == value
+    assert len(value.owners) == value.buckets
+    weights = {each.shard: each.weight for each in value.weights}
+    balanced = rebalanced(value, weights)
+    assert rebalanced(balanced, weights) == balanced
+
+
 def _quorum(data: bytes) -> None:
     value = decode_quorum(data, "quorum/status/i")
     assert decode_quorum(encode_quorum(value), "again") == value
@@ -68,6 +78,7 @@ def _quorum(data: bytes) -> None:
 
 _SMALL: tuple[Callable[[bytes], object], ...] = (
     _block,
+    _map,
     _quorum,
     _stream,
     lambda data: log_start(_TABLE, Node(data, Version(0))),

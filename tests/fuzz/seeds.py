@@ -58,6 +58,7 @@ def _coordination() -> Iterator[tuple[str, str, bytes]]:
     yield "node", "identity", identity.encode()
     yield "node", "log", b'{"first":41,"format":2}'
     yield "node", "block", b'{"insert":"i1","log_from":7,"format":1,"partitions":["all"]}'
+    yield "node", "map", (_FORMATS / "coordination/map-1.json").read_bytes()
     yield "node", "restoring", b'{"replica":"r1","first":9,"format":1}'
     yield "node", "pointer", b"41 38,40"
     storage = _FORMATS / "storage"
