@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from replitree.java import java_home
@@ -22,8 +23,10 @@ from replitree.storage.parts.encode import stage_table
 from replitree.storage.parts.order import sort_rows
 from replitree.storage.rewrite.read import read_parts
 from replitree.storage.schema.definition import define_table
+from replitree.storage.schema.row_buckets import xxhash64
 from tests.formats.samples import DEFINITION, rows
 from tests.storage.support import bench_table
+from tests.storage.test_row_buckets import array_of, golden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -207,3 +210,20 @@ def test_rows_are_sorted_as_spark_sorts_them(spark: SparkSession, tmp_path: Path
     frame = spark.read.parquet(*_data_files(tmp_path / "s1" / "all"))
     expected = [row["row"] for row in frame.orderBy(column, "row").collect()]
     assert sort_rows(_odd_rows(), [column]).column("row").to_pylist() == expected
+
+
+def test_spark_hashes_keys_as_we_do(spark: SparkSession, tmp_path: Path) -> None:
+    frozen, hashes = golden()
+    random = np.random.default_rng(5)
+    # the frozen values in an order of its own in each column, so that every chain is a new one
+    columns = {kind: [values[at] for at in random.integers(0, len(values), 5_000)] for kind, values in frozen.items()}
+    for name, given in (("frozen", frozen), ("mixed", columns)):
+        arrays = {kind: array_of(kind, values) for kind, values in given.items()}
+        pq.write_table(pa.table(list(arrays.values()), [f"c{at}" for at in range(len(arrays))]), tmp_path / name)
+        frame = spark.read.parquet(str(tmp_path / name))
+        keys = {key: [list(arrays).index(kind) for kind in key.split(" ")] for key in hashes}
+        asked = [f"xxhash64({', '.join(f'c{at}' for at in places)}) as h{n}" for n, places in enumerate(keys.values())]
+        found = frame.selectExpr(*asked).toArrow()
+        for column, key in zip(found.columns, keys, strict=True):
+            assert column.to_pylist() == xxhash64([arrays[kind] for kind in key.split(" ")]).tolist(), key
+            assert name != "frozen" or column.to_pylist() == hashes[key]

@@ -124,7 +124,7 @@ def split_by_partition(
     if len(firsts) > (partitions_max or definition.settings.partitions_per_insert_max):
         raise BadInput(_too_many(len(firsts), definition))
     keys = [tuple(_value_at(column, int(row)) for column in columns) for row in firsts]
-    pieces = _pieces(table, codes, len(firsts))
+    pieces = rows_by_code(table, codes, len(firsts))
     parts = [
         PartitionRows(partition_id(key, definition), tuple(_scalar(v) for v in key), rows)
         for key, rows in zip(keys, pieces, strict=True)
@@ -210,8 +210,16 @@ def _codes(columns: Sequence[pa.Array], rows: int) -> tuple[_Numbers, _Numbers]:
     return codes, firsts
 
 
-def _pieces(table: pa.Table, codes: _Numbers, groups: int) -> list[pa.Table]:
-    """Give the rows of each group, as slices of the table when they lie together already."""
+def rows_by_code(table: pa.Table, codes: _Numbers, groups: int) -> list[pa.Table]:
+    """Give the rows of each group in their order, as slices of the table when they lie together already.
+
+    Parameters
+    ----------
+    codes
+        The group of each row, a number from 0 on; every group has rows.
+    groups
+        How many there are.
+    """
     if groups == 1:
         return [table]
     # As many changes as groups mean that each group lies together: slices share the table's buffers, `take` copies.
