@@ -97,7 +97,7 @@ MOMENTS = st.integers(0, 40).map(
 STRINGS = st.sampled_from(["", "a", "ab", "abc", "b", "it's", "a%", "ä", "z" * 70])
 
 
-def _values() -> dict[str, st.SearchStrategy[Any]]:
+def values() -> dict[str, st.SearchStrategy[Any]]:
     floats = st.sampled_from([-1.5, -0.0, 0.0, 1.0, 1.5, 2.0, math.inf, -math.inf, math.nan])
     return {
         "k": st.integers(-4, 4),
@@ -128,7 +128,7 @@ def _literal(column: str) -> st.SearchStrategy[tuple[str, Any]]:
 
 @st.composite
 def _leaf(draw: st.DrawFn) -> Condition:
-    column = draw(st.sampled_from(sorted(_values())))
+    column = draw(st.sampled_from(sorted(values())))
     kind = draw(st.sampled_from(["compare", "compare", "flipped", "between", "in", "null"]))
     (text, value), (text2, value2) = draw(_literal(column)), draw(_literal(column))
     sign = draw(st.sampled_from(sorted(OPERATORS)))
@@ -156,12 +156,12 @@ def _joined(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]
 
 
 CONDITIONS = st.recursive(_leaf(), _joined, max_leaves=5)
-ROWS = st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in _values().items()}), max_size=8)
+ROWS = st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in values().items()}), max_size=8)
 
 
 @given(CONDITIONS, ROWS)
-@example(("v >= 2", _compared("v", ">=", 2)), [{**dict.fromkeys(_values()), "v": math.nan}])
-@example(("not v = double('NaN')", _compared("v", "!=", math.nan)), [{**dict.fromkeys(_values()), "v": -1.5}])
+@example(("v >= 2", _compared("v", ">=", 2)), [{**dict.fromkeys(values()), "v": math.nan}])
+@example(("not v = double('NaN')", _compared("v", "!=", math.nan)), [{**dict.fromkeys(values()), "v": -1.5}])
 def test_a_condition_keeps_the_rows_that_sql_keeps_and_prunes_no_part_with_one(
     condition: Condition, rows: list[Row]
 ) -> None:
