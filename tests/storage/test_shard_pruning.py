@@ -14,10 +14,11 @@ from replitree.protocol.sharded.shard_map import Shard, ShardMap, first_map
 from replitree.storage.parts.conform import conform
 from replitree.storage.schema.definition import define_table
 from replitree.storage.schema.row_buckets import row_buckets
+from replitree.storage.sql import shard_pruning
 from replitree.storage.sql.alter_parser import parse_alter
 from replitree.storage.sql.evolve import apply_alter
 from replitree.storage.sql.predicate_parser import parse_predicate
-from replitree.storage.sql.shard_pruning import KEYS_MAX, buckets_of
+from replitree.storage.sql.shard_pruning import buckets_of
 from tests.storage.test_predicate import CONDITIONS, Condition, Row, values
 
 TABLE = define_table(
@@ -30,8 +31,8 @@ DAY, NOON = dt.date(2018, 1, 2), dt.datetime.fromisoformat("2018-01-01T12:00:00.
 ROW: Row = {"k": 1, "i": 2, "m": 1, "s": "a", "d": DAY, "n": NOON, "b": True, "t": NOON.replace(tzinfo=dt.UTC)}
 
 
-def map_of(key: list[str], buckets: int = 256) -> ShardMap:
-    return first_map(key, {Shard(0): 1, Shard(1): 1, Shard(2): 2}, buckets)
+def map_of(key: list[str]) -> ShardMap:
+    return first_map(key, {Shard(0): 1, Shard(1): 1, Shard(2): 2}, 4096)
 
 
 def buckets_with(rows: list[Row], shard_map: ShardMap) -> list[int]:
@@ -44,7 +45,7 @@ def test_every_row_that_a_condition_wants_is_in_a_bucket_that_is_read(
     condition: Condition, key: list[str], rows: list[Row]
 ) -> None:
     text, truth = condition
-    shard_map = map_of(key, 65_536)
+    shard_map = map_of(key)
     read = set(buckets_of(shard_map, parse_predicate(text, TABLE)))
     placed = buckets_with(rows, shard_map)
     assert {bucket for bucket, row in zip(placed, rows, strict=True) if truth(row) is True} <= read
@@ -79,7 +80,7 @@ def test_every_row_that_a_condition_wants_is_in_a_bucket_that_is_read(
 def test_equality_and_in_on_the_whole_key_leave_only_the_buckets_of_these_keys(
     text: str, key: list[str], rows: list[Row]
 ) -> None:
-    shard_map = map_of(key, 65_536)
+    shard_map = map_of(key)
     found = buckets_of(shard_map, parse_predicate(text, TABLE))
     assert list(found) == sorted(set(buckets_with(rows, shard_map)))
 
@@ -104,19 +105,18 @@ def test_equality_and_in_on_the_whole_key_leave_only_the_buckets_of_these_keys(
     ],
 )
 def test_any_other_condition_leaves_no_bucket_out(text: str, key: list[str]) -> None:
-    assert buckets_of(map_of(key), parse_predicate(text, TABLE)) == tuple(range(256))
+    assert buckets_of(map_of(key), parse_predicate(text, TABLE)) == tuple(range(4096))
 
 
 def test_no_condition_leaves_no_bucket_out() -> None:
-    assert buckets_of(map_of(["k"]), None) == tuple(range(256))
+    assert buckets_of(map_of(["k"]), None) == tuple(range(4096))
 
 
-def test_too_many_keys_are_not_hashed_and_leave_no_bucket_out() -> None:
-    listed = ",".join(map(str, range(KEYS_MAX // 4)))
-    shard_map = map_of(["k", "i"], 65_536)
-    few = buckets_of(shard_map, parse_predicate(f"k in ({listed}) and i in (1, 2)", TABLE))
-    assert 0 < len(few) < 65_536
-    assert len(buckets_of(shard_map, parse_predicate(f"k in ({listed}) and i in (1, 2, 3, 4, 5)", TABLE))) == 65_536
+def test_too_many_keys_are_not_hashed_and_leave_no_bucket_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shard_pruning, "KEYS_MAX", 6)
+    shard_map = map_of(["k", "i"])
+    assert len(buckets_of(shard_map, parse_predicate("k in (1, 2, 3) and i in (1, 2)", TABLE))) == 6
+    assert len(buckets_of(shard_map, parse_predicate("k in (1, 2, 3) and i in (1, 2, 3)", TABLE))) == 4096
 
 
 def test_a_read_by_full_key_asks_one_shard() -> None:
@@ -132,7 +132,7 @@ def test_a_condition_names_a_key_column_as_readers_see_it() -> None:
     renamed = apply_alter(once, parse_alter("rename column v to k", once))
     shard_map = map_of(["k"])
     assert buckets_of(shard_map, parse_predicate("number = 7", renamed)) == tuple(buckets_with([{"k": 7}], shard_map))
-    assert len(buckets_of(shard_map, parse_predicate("k = 7", renamed))) == 256
+    assert len(buckets_of(shard_map, parse_predicate("k = 7", renamed))) == 4096
 
 
 def test_a_key_that_the_table_can_not_have_is_refused() -> None:
