@@ -361,7 +361,7 @@ def run(plan: Plan, folder: Path, tell: Callable[[str], object] = print) -> Repo
             striker.stop()
             stream.kill()
         nemesis.calm()
-        reckon(cluster, table, batches)
+        reckon(cluster, table, batches, stream.ended())
         return Report(
             seed=plan.seed,
             way=plan.way,
@@ -381,14 +381,16 @@ def rows_of(number: int) -> pa.Table:
     return pa.table({"k": keys, "batch": pa.array([number] * ROWS, pa.int32())})
 
 
-def reckon(cluster: FaultCluster, table: Table, batches: int) -> None:
-    """Compare the multiset of keys in every replica with that of the rows that the query passes on."""
+def reckon(cluster: FaultCluster, table: Table, batches: int, last: int) -> None:
+    """Compare the multiset of keys in every replica with that of the rows that the query passes on, and its last batch."""
     wanted = Counter(key for key in range(ROWS * batches) if key % 10 != 9)
     for name in cluster.names:
         found = Counter(table.replica(name).to_arrow(level="linearizable")["k"].to_pylist())
         assert found == wanted, f"{name}: missing {sorted(wanted - found)[:20]}, too many {sorted(found - wanted)[:20]}"
     (stream,) = table.streams()
-    assert stream.batch == batches - 1
+    # Spark notes the files of a batch before it begins the batch.  A driver that is killed in between leaves them to the next
+    # batch, which has two files then, and the number of the last batch is lower.
+    assert stream.batch == last < batches, f"the table has batch {stream.batch}, Spark has ended {last}"
 
 
 def main() -> int:
