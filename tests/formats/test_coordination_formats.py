@@ -36,6 +36,14 @@ from replitree.protocol.core.entries import (
     encode_entry,
 )
 from replitree.protocol.core.fold import Change, apply
+from replitree.protocol.core.joint_tokens import (
+    JointValue,
+    ShardInsert,
+    TokenValue,
+    decode_joint,
+    decode_token,
+    encode_token,
+)
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log, log_start
 from replitree.protocol.core.part_set import PartSet
@@ -73,6 +81,7 @@ ENTRIES: dict[str, Entry] = {
         *("r1", fx.StagingId("s9"), PARTS, (), 1, 4, (EVERY_PARTITION,)),
         stream=StreamBatch(fx.StreamId("orders"), "7f0c", 3),
     ),
+    "get-5": GetEntry("r1", fx.StagingId("s10"), PARTS, (), 3, 5, joint=fx.JointId("7f0c"), shards=64),
     "settle-1": SettleEntry("r2", fx.StagingId("s4"), 2**40, ("r1", "r2")),
     "fail-1": FailEntry("r1", fx.StagingId("s4"), 7, ("2024-01", "2024-02")),
     "merge-1": MergeEntry("r1", ("2024-01_0_0_0", "2024-01_1_4_2_3"), 2),
@@ -175,7 +184,7 @@ def test_what_is_no_entry_is_refused(raw: bytes) -> None:
 
 
 def test_unknown_kind_is_refused() -> None:
-    with pytest.raises(UnsupportedFormat, match="kind 'bless' in format 1; this replitree knows 'get' up to format 4"):
+    with pytest.raises(UnsupportedFormat, match="kind 'bless' in format 1; this replitree knows 'get' up to format 5"):
         decode_entry(b'{"kind":"bless","format":1}', "log-7")
 
 
@@ -342,6 +351,24 @@ def test_where_a_stream_stands(name: str, value: StreamValue) -> None:
         decode_stream(frozen.replace(b'"format":1', b'"format":2'), "here")
     with pytest.raises(UnsupportedFormat, match="here can't be read"):
         decode_stream(b"{}", "here")
+
+
+def test_which_joint_insert_has_a_token_and_which_waits_for_its_quorum() -> None:
+    written = (
+        ShardInsert("orders~0", "5f0c", fx.StagingId("s1"), 0),
+        ShardInsert("orders~1", "5f0d", fx.StagingId("s2.1"), 2**40),
+    )
+    value = TokenValue(fx.JointId("7f0c"), written)
+    frozen = (FROZEN / "token-1.json").read_bytes()
+    assert decode_token(frozen, "here") == value
+    assert encode_token(value) == frozen
+    with pytest.raises(UnsupportedFormat, match="format 2"):
+        decode_token(frozen.replace(b'"format":1', b'"format":2'), "here")
+    with pytest.raises(UnsupportedFormat, match="can't be read"):
+        decode_token(b"{}", "here")
+    waiting, frozen = JointValue(fx.BlockId("t-1"), written), (FROZEN / "joint-1.json").read_bytes()
+    assert decode_joint(frozen, "here") == waiting
+    assert encode_token(waiting) == frozen
 
 
 def test_pointer_names_the_open_inserts() -> None:

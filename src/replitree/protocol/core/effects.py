@@ -50,6 +50,9 @@ StreamId = NewType("StreamId", str)
 EntryId = NewType("EntryId", str)
 """Names one command of a user in the log; never used twice."""
 
+JointId = NewType("JointId", str)
+"""Names one insert into several shards; never used twice."""
+
 RequestId = NewType("RequestId", int)
 """Names one client's request within the process that serves it."""
 

@@ -35,7 +35,7 @@ from msgspec import UNSET, UnsetType
 
 from replitree.decoding import json_decoder
 from replitree.errors import UnsupportedFormat
-from replitree.protocol.core.effects import BlockId, EntryId, StagedPart, StagedResult, StagingId
+from replitree.protocol.core.effects import BlockId, EntryId, JointId, StagedPart, StagedResult, StagingId
 from replitree.protocol.core.parts import Part, inserted_part, mutated_part, parse_part
 from replitree.protocol.core.streams import StreamBatch
 from replitree.protocol.core.values import decode_value
@@ -44,7 +44,7 @@ EVERY_PARTITION = "*"
 """Stands for all partitions of the table where a partition is named."""
 
 FORMATS = {
-    "get": 4,
+    "get": 5,
     "settle": 1,
     "fail": 1,
     "merge": 1,
@@ -86,6 +86,9 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
     view
         The id of the materialised view whose rows they are.  It is for people and for checks: to the table such an entry is an
         insert as any other.
+    joint, shards
+        The joint insert that it belongs to, and how many logs have an entry of that (`protocol.sharded.joint_insert`).  Such an
+        entry has format 5: an earlier version would take each of them for an insert of its own.
     """
 
     replica: str
@@ -98,6 +101,8 @@ class GetEntry(msgspec.Struct, frozen=True, tag="get", tag_field="kind"):
     quorum: int | UnsetType = UNSET
     stream: StreamBatch | UnsetType = UNSET
     view: EntryId | UnsetType = UNSET
+    joint: JointId | UnsetType = UNSET
+    shards: int | UnsetType = UNSET
 
 
 class SettleEntry(msgspec.Struct, frozen=True, tag="settle", tag_field="kind"):

@@ -27,6 +27,7 @@ No other module builds a path.  The tree is design 3.1; operators who know Click
     <replicas>/<r>/log_pointer            index of the next entry to pull, and of the inserts that are open there
     <replicas>/<r>/queue/queue-N          pulled and not yet executed, named by index
     <replicas>/<r>/parts/<part>           registered parts, value: content hash
+    <replicas>/<r>/prepared/<staging>     what this process has staged for a joint insert (`protocol.sharded.prepare`)
     <replicas>/<r>/dropped                exists from the moment that the replica is taken out of the table
 
 where ``<replicas>`` is ``<table>/replicas-<incarnation>``, and the incarnation is the value of ``<table>``: another one each
@@ -36,6 +37,9 @@ versions have no incarnation; theirs are below ``<table>/replicas``.)
 
 and beside the tables::
 
+    sharded/<D>/map                       which shard has which rows of a sharded table; its version is that of the map
+    sharded/<D>/tokens/<block id>         one per recent joint insert (`protocol.sharded.joint_insert`)
+    sharded/<D>/joint/<id>                exists while the quorum of a joint insert is open (`protocol.insert.joint_quorum`)
     servers/<replica>~<incarnation>       ephemeral: where a server process is
     stores/<name>                         URL of an object store that servers have given a name
     dropped_objects/<table id>            what a dropped table may have left in its store: the store's id and URL
@@ -47,7 +51,7 @@ import re
 from dataclasses import dataclass, replace
 
 from replitree.errors import InvalidName, UnsupportedFormat
-from replitree.protocol.core.effects import BlockId, LogIndex, Node, StagingId, StreamId
+from replitree.protocol.core.effects import BlockId, JointId, LogIndex, Node, StagingId, StreamId
 
 NAME_LENGTH_MAX = 100
 STREAM_LENGTH_MAX = 300
@@ -211,6 +215,49 @@ def root_of(table: TablePlace) -> str:
 def table_path(root: str, name: str) -> str:
     """Return the path of the table `name`."""
     return f"{tables(root)}/{check_table_name(name)}"
+
+
+def sharded(root: str, name: str) -> str:
+    """Return the node of a sharded table, whose shards are tables beside it.
+
+    >>> sharded("/replitree", "events")
+    '/replitree/sharded/events'
+    """
+    return f"{root.rstrip('/')}/sharded/{name}"
+
+
+def shard_map(place: str) -> str:
+    """Return the node that says which shard of the sharded table at `place` has which rows."""
+    return f"{place}/map"
+
+
+def joint_tokens(place: str) -> str:
+    """Return the parent of the deduplication ids of a sharded table."""
+    return f"{place}/tokens"
+
+
+def joint_token(place: str, token: BlockId) -> str:
+    """Return the node of one deduplication id of a sharded table."""
+    return f"{joint_tokens(place)}/{token}"
+
+
+def joint_inserts(place: str) -> str:
+    """Return the parent of the joint inserts of a sharded table whose quorum is open."""
+    return f"{place}/joint"
+
+
+def joint_insert(place: str, joint: JointId) -> str:
+    """Return the node of a joint insert; it is there exactly as long as its quorum is open."""
+    return f"{joint_inserts(place)}/{joint}"
+
+
+def sharded_of(shard: TablePlace) -> str:
+    """Return the node of the sharded table that a table is a shard of.
+
+    >>> sharded_of(TablePlace("/replitree/tables/events~3"))
+    '/replitree/sharded/events'
+    """
+    return sharded(root_of(shard), shard.name.rpartition("~")[0])
 
 
 def metadata(table: TablePlace) -> str:
@@ -551,6 +598,16 @@ def parts(replica: Replica) -> str:
 def part(replica: Replica, name: str) -> str:
     """Return the node by which the replica claims to have a part."""
     return f"{replica_path(replica)}/parts/{name}"
+
+
+def all_prepared(replica: Replica) -> str:
+    """Return the parent of what is staged for joint inserts; it comes with the first of them."""
+    return f"{replica_path(replica)}/prepared"
+
+
+def prepared(replica: Replica, staging: StagingId) -> str:
+    """Return the node that exists while what is staged under an id waits for its joint insert."""
+    return f"{all_prepared(replica)}/{staging}"
 
 
 def sharing(table: TablePlace) -> str:

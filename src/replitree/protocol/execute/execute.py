@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from msgspec import UNSET
+
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import (
     AlterEntry,
@@ -141,10 +143,12 @@ def _to_count(
         assert isinstance(item.entry, GetEntry)
         if item.index not in view.opened:
             continue
-        if item.entry.replica != replica.name:
+        is_others = item.entry.replica != replica.name
+        # A joint insert ends in all its shards at once, so their nodes have to be read.
+        if is_others and item.entry.joint is UNSET:
             first.append((item.index, item.entry))
         # The insert's own commit counts its writer, unless the writer lost its files and fetched them.
-        elif item.index in fetched or not all(part in here for part, _ in _parts(item)):
+        elif is_others or item.index in fetched or not all(part in here for part, _ in _parts(item)):
             later.append((item.index, item.entry))
     return tuple(first), tuple(later)
 

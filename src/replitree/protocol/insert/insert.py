@@ -61,6 +61,7 @@ from replitree.protocol.core.entries import (
     part_names,
     quorum_of,
 )
+from replitree.protocol.core.joint_tokens import ShardInsert
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back, read_start, search_log
 from replitree.protocol.core.streams import StreamBatch, StreamValue
@@ -538,7 +539,7 @@ def _settle(
     return renewed
 
 
-def find_insert(table: TablePlace, block: BlockValue | StreamValue) -> fx.Procedure[FoundEntry | None]:
+def find_insert(table: TablePlace, block: BlockValue | StreamValue | ShardInsert) -> fx.Procedure[FoundEntry | None]:
     """Search the log for the entry of the insert that `block` names.  None: the entry is gone."""
 
     def is_it(index: fx.LogIndex, entry: Entry) -> FoundEntry | None:

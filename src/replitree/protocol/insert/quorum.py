@@ -29,6 +29,8 @@ never created again, so of a late and a repeated one at most one takes place.
 
 *A retry* whose block id is taken waits, on any replica, for the insert that it repeats.  When that one fails, the id is free.
 
+*A joint insert* is counted in each of its shards, and ends in all of them at once (`protocol.insert.joint_quorum`).
+
 Absent on purpose: clocks.  The caller decides when to give up; it is safe at any time.
 
 (Spec 5: ClickHouse answers from the absence of the node and asks whether its session held all the time, #54543; a replica that
@@ -40,6 +42,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import UNSET
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -57,6 +61,7 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import search_log
+from replitree.protocol.insert.joint_quorum import end_joint
 from replitree.protocol.insert.stream import is_named, set_back
 from replitree.protocol.membership.table import NOT_LOST
 from replitree.protocol.state.counted import ATTEMPTS_MAX, QuorumValue, decode_quorum, encode_quorum
@@ -132,13 +137,18 @@ def join(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry)
             return None
         holders = tuple(sorted((*value.replicas, replica.name)))
         path = layout.quorum_status(table, entry.insert)
-        if len(holders) < value.quorum:
+        # A shard of a joint insert is only ready then: all its shards settle together.
+        if len(holders) < value.quorum or entry.joint is not UNSET:
             return (fx.Set(path, encode_quorum(QuorumValue(value.quorum, holders)), node.version),)
         others = (fx.Check(layout.host(Replica(table, name)), fx.ANY_VERSION) for name in value.replicas)
         settle = SettleEntry(replica.name, entry.insert, index, holders)
         return (fx.Delete(path, node.version), *others, *_append(table, settle))
 
-    return (yield from _change(replica, epoch, entry, count))
+    is_counted = yield from _change(replica, epoch, entry, count)
+    if entry.joint is not UNSET:
+        # After the commit: of two shards that are ready at once, one sees both.
+        yield from end_joint(replica, epoch, entry)
+    return is_counted
 
 
 def count_first(replica: Replica, inserts: tuple[tuple[fx.LogIndex, GetEntry], ...]) -> tuple[fx.Operation, ...]:
@@ -217,6 +227,8 @@ def give_up(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEnt
     -------
     Whether it is open no more; the log says what became of it.
     """
+    if entry.joint is not UNSET:
+        return (yield from end_joint(replica, epoch, entry, gives_up=True))
 
     def fail(table: TablePlace, value: QuorumValue, node: fx.Node) -> fx.Procedure[tuple[fx.Operation, ...] | None]:
         del value

@@ -288,13 +288,20 @@ def _delete_rest(noted: Noted, last: fx.Version, marked: fx.Check) -> fx.Procedu
         layout.replica_path(replica),
     )
     deleted = (fx.Delete(layout.host(replica), last), *(fx.Delete(node, fx.ANY_VERSION) for node in nodes))
+    prepared: tuple[fx.Delete, ...] = ()
     for _ in range(ATTEMPTS_MAX):
-        outcome = yield fx.Commit(marked, *noted.noting(last), *deleted)
-        if not (isinstance(outcome, fx.Refused) and isinstance(outcome.operation, fx.Create)):
-            return _left(outcome)
-        noted = Noted(
-            replica, *(yield fx.GetMany(note_paths(replica))).nodes
-        )  # the first note, of another replica, has come
+        outcome = yield fx.Commit(marked, *noted.noting(last), *prepared, *deleted)
+        match outcome:
+            case fx.Refused(operation=fx.Create()):
+                notes = yield fx.GetMany(note_paths(replica))
+                noted = Noted(replica, *notes.nodes)  # the first note, of another replica, has come
+            case fx.Refused(operation=fx.Delete(path=path), reason=fx.Reason.NOT_EMPTY) if path == nodes[-1]:
+                # Only what was prepared for joint inserts is left, and nothing more is: that needs the epoch.
+                if not (yield from _delete_children(layout.all_prepared(replica), marked)):
+                    return TableOutcome.UNSETTLED
+                prepared = (fx.Delete(layout.all_prepared(replica), fx.ANY_VERSION),)
+            case _:
+                return _left(outcome)
     return TableOutcome.UNSETTLED
 
 

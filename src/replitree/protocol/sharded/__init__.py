@@ -1,6 +1,7 @@
-"""Sharded tables: which shard owns each bucket of rows.
+"""Sharded tables: which shard owns each bucket of rows, and inserts that append to the logs of several shards in one commit.
 
-Imports: `core` only.
+Imports: `core` to `insert`.
 
-Changes: the map is stored: a change needs a format number and frozen bytes in `tests/formats`.
+Changes: joint inserts, with the checker's models of them (`replitree_verify.joint`); every rule has a mutant that is caught.  The
+map is stored: a change needs a format number and frozen bytes in `tests/formats`.
 """

@@ -1,0 +1,273 @@
+"""Joint insert: one commit appends an entry to the log of each shard that gets rows, or nothing happens anywhere.
+
+The coordinator is a replica of one of these shards.  The others are *participants*, each a replica of one shard
+(`protocol.sharded.prepare`)::
+
+    Check(coordinator host @ epoch), Create(tokens/<token>), Check(map @ version),
+    for each participant in another process: Check(host @ epoch), Check(is_active), Delete(prepared/<staging id>),
+    for each participant in the coordinator's process: Check(host @ epoch),
+    with a quorum: Create(joint/<id>), for each shard: Create(quorum/status/<staging id>),
+    for each shard: Check(its log's open parent), Create(log-…)
+
+So all shards have their entry or none has (J1), at one transaction id of coordination.  After the commit each `get` is an entry
+as any other: the replica that has staged it pulls it, and its executor publishes the files, as after a crash between the commit
+and the publication of an insert.  The coordinator may die.
+
+============================================  ==================================================================
+what the coordinator finds when it commits    what its caller does
+============================================  ==================================================================
+the token exists                              the insert is a duplicate of the one that the token names
+the map has another version                   `MapChanged`: split the rows again, by the new map
+a participant is gone, or its epoch is newer  `ParticipantGone`: prepare that shard's rows again
+its node is gone: it has abandoned            the same
+a log has gone on below a new parent          the same
+the coordinator's own epoch is newer          nothing: the coordinator goes on under the newer one
+============================================  ==================================================================
+
+*Token.*  It stands for the whole insert, whichever shards get its rows: the same token under another map is a duplicate (D4).
+The check of the token comes first, so a repetition is told so, whatever has changed since.  Its value names the joint insert
+and each entry.
+
+*Fencing.*  ``host @ epoch`` proves that no activation of the participant has swept what was staged; the deletion of the node,
+that the participant has not abandoned it, and will not.  ``is_active`` proves less: that the participant had a session, so the
+rows are not at a machine that is known to be off.
+
+*Unknown.*  The coordinator renews its own epoch: after that the commit has taken place or never will.  Then it looks at the
+token.  A missing token, or one of another insert, proves nothing, because tokens are forgotten in time: then it searches the
+log of its own shard.  If that does not reach back, or no new epoch can be had, the answer is "unknown", never "failed".
+
+*Quorum.*  The insert is open in all its shards from its commit on, and ends in all of them at once
+(`protocol.insert.joint_quorum`).  If it fails, its token is free.
+
+Absent on purpose: a token that is free again when the rows were dropped, batches of streams, shards with materialised views,
+and inserts that overwrite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import msgspec
+from msgspec import UNSET
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import GetEntry, encode_entry
+from replitree.protocol.core.joint_tokens import JointValue, ShardInsert, TokenValue, decode_token, encode_token
+from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.log import NOT_SENT, reaches_back
+from replitree.protocol.insert.insert import EPOCHS_MAX, find_insert
+from replitree.protocol.insert.quorum import open_quorum
+from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
+from replitree.protocol.sharded.prepare import Participant, ParticipantGone
+
+JOINT_BYTES_MAX = 512 * 1024
+"""Bytes of a commit: half of what ZooKeeper takes by default in one request (``jute.maxbuffer``)."""
+
+OPERATION_BYTES = 64
+"""Bytes of an operation of a commit beside its path and its value, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class JointInsert:
+    """An insert into several shards of one sharded table.
+
+    Attributes
+    ----------
+    id
+        Names it.
+    place
+        The path of the sharded table (`layout.sharded`).
+    token
+        What its client names it with.
+    map_version
+        Version of the map by which the rows were split.
+    participants
+        One for each shard that gets rows; the first one is the coordinator's own.
+    quorum
+        How many replicas of each shard must have its rows before the insert counts; 0: it counts at once.
+    """
+
+    id: fx.JointId
+    place: str
+    token: fx.BlockId
+    map_version: fx.Version
+    participants: tuple[Participant, ...]
+    quorum: int = 0
+
+    def __post_init__(self) -> None:
+        assert self.participants
+        assert not self.participants[0].is_apart
+        assert len({each.replica.table.path for each in self.participants}) == len(self.participants)
+
+    @property
+    def entries(self) -> tuple[tuple[TablePlace, GetEntry], ...]:
+        """What it appends to the log of each shard; alone in its table it is an insert as any other."""
+        entries: list[tuple[TablePlace, GetEntry]] = []
+        for each in self.participants:
+            entry = GetEntry(each.replica.name, each.staging, each.parts, (), each.schema_version)
+            if self.quorum or len(self.participants) > 1:
+                entry = msgspec.structs.replace(
+                    entry, format=5, quorum=self.quorum or UNSET, joint=self.id, shards=len(self.participants)
+                )
+            entries.append((each.replica.table, entry))
+        return tuple(entries)
+
+    @property
+    def opens(self) -> tuple[fx.Create, ...]:
+        """What opens its quorum; nothing if it has none."""
+        if not self.quorum:
+            return ()
+        node = fx.Create(layout.joint_insert(self.place, self.id), encode_token(JointValue(self.token, self.inserts)))
+        opened = zip(self.participants, self.entries, strict=True)
+        return node, *(status for each, (_, entry) in opened for status in open_quorum(each.replica, entry))
+
+    @property
+    def inserts(self) -> tuple[ShardInsert, ...]:
+        """What its token says of each entry."""
+        its = ((each, each.replica.table) for each in self.participants)
+        return tuple(ShardInsert(shard.name, shard.incarnation, each.staging, each.log_from) for each, shard in its)
+
+
+@dataclass(frozen=True, slots=True)
+class JointInserted:
+    """All shards have the rows: for good, or as long as the quorum is open.
+
+    Attributes
+    ----------
+    joint
+        The joint insert that has brought them: this one, or with `is_duplicate` the one that had the token before.
+    written
+        (shard, index) of each entry; None: it has left the log.
+    """
+
+    joint: fx.JointId
+    written: tuple[tuple[str, fx.LogIndex | None], ...]
+    is_duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MapChanged:
+    """Certainly nothing was inserted: the map has another version than the one by which the rows were split."""
+
+
+JointOutcome: TypeAlias = JointInserted | MapChanged | ParticipantGone | fx.NotInserted | Replaced | fx.InDoubt
+"""What became of a joint insert; after `InDoubt` the same token settles it."""
+
+
+def joint_insert(insert: JointInsert, me: bytes) -> fx.Procedure[JointOutcome]:
+    """Append the entries of a joint insert to all its shards, in one commit.
+
+    Parameters
+    ----------
+    insert
+        What is prepared.
+    me
+        The coordinator's process, as in `activate`.
+
+    Returns
+    -------
+    After every outcome but `JointInserted` without `is_duplicate` and `InDoubt`, nothing of this insert is in any log, nor will
+    be: what was prepared may be abandoned.
+    """
+    own, token = insert.participants[0], layout.joint_token(insert.place, insert.token)
+    takes = fx.Create(token, encode_token(TokenValue(insert.id, insert.inserts)))
+    unchanged = fx.Check(layout.shard_map(insert.place), insert.map_version)
+    proofs = tuple((each, each.proofs(is_own=each is own)) for each in insert.participants)
+    operations = (
+        takes,
+        unchanged,
+        *(proof for _, each in proofs for proof in each),
+        *insert.opens,
+        *(fx.Create(layout.log_create(shard), encode_entry(entry), sequential=True) for shard, entry in insert.entries),
+    )
+    size = sum(len(each.path) + len(getattr(each, "value", b"")) + OPERATION_BYTES for each in operations)
+    if size > JOINT_BYTES_MAX:
+        return fx.NotInserted(
+            f"the insert would take {size:,} bytes of coordination in one commit, and {JOINT_BYTES_MAX:,} are the limit:"
+            " insert fewer partitions at once, under a token of its own for each insert",
+            fx.Why.REQUEST,
+        )
+    epoch = own.epoch
+    for _ in range(EPOCHS_MAX):
+        committed: fx.Committed = yield fx.Commit(fx.Check(layout.host(own.replica), epoch), *operations)
+        fenced: Activated | NoEpoch | Replaced | JointInserted | fx.InDoubt
+        match committed:
+            case fx.Applied(created=created):
+                shards = tuple(each.replica.table for each in insert.participants)
+                paths = zip(shards, created[-len(shards) :], strict=True)
+                return JointInserted(
+                    insert.id, tuple((shard.name, layout.index_of(shard, path)) for shard, path in paths)
+                )
+            case fx.Refused(operation=operation, reason=fx.Reason.NODE_EXISTS) if operation == takes:
+                found = yield from _read_token(insert)
+                return fx.NotInserted("its token was forgotten just now; try again") if found is None else found
+            case fx.Refused(operation=operation, reason=reason) if operation in (takes, unchanged):
+                is_gone = reason is fx.Reason.NO_NODE
+                return fx.NotInserted("the sharded table is being dropped") if is_gone else MapChanged()
+            case fx.Refused(operation=fx.Check(path=path)) if path == layout.host(own.replica):
+                fenced = yield from newer_epoch(own.replica, me, epoch)
+            case fx.Refused(operation=operation):
+                gone = next((each for each, its in proofs if operation in its), None)
+                return (
+                    fx.NotInserted("a shard of the table is being dropped") if gone is None else gone.missed(committed)
+                )
+            case fx.Unknown(is_sent=False):
+                return fx.NotInserted(NOT_SENT)
+            case fx.Unknown():
+                fenced = yield from _settle(insert, me, epoch)
+        if isinstance(fenced, NoEpoch):
+            return fx.NotInserted(fenced.reason)
+        if not isinstance(fenced, Activated):
+            return fenced
+        epoch = fenced.epoch
+    return fx.NotInserted("the replica's epoch changes all the time; try again")
+
+
+def _read_token(insert: JointInsert) -> fx.Procedure[JointInserted | None]:
+    """Return what the token of an insert says: what has taken it, and where that is; None: there is no such node now."""
+    path = layout.joint_token(insert.place, insert.token)
+    node: fx.Node | None = yield fx.Get(path)
+    if node is None:
+        return None
+    value = decode_token(node.value, path)
+    written = yield from _find(insert.participants[0].replica.table, value.inserts)
+    return JointInserted(value.joint, written, is_duplicate=value.joint != insert.id)
+
+
+def _find(
+    beside: TablePlace, inserts: tuple[ShardInsert, ...]
+) -> fx.Procedure[tuple[tuple[str, fx.LogIndex | None], ...]]:
+    """Return (shard, index) of each entry of a joint insert, from the logs of its shards; None: it is in no log any more."""
+    written: list[tuple[str, fx.LogIndex | None]] = []
+    for each in inserts:
+        shard = layout.beside(beside, each.shard)
+        found = yield from find_insert(shard, each)
+        written.append((each.shard, None if found is None else found.index))
+    return tuple(written)
+
+
+def _settle(
+    insert: JointInsert, me: bytes, epoch: fx.Epoch
+) -> fx.Procedure[Activated | Replaced | JointInserted | fx.InDoubt]:
+    """Find out what became of a commit whose outcome is unknown: fence it, then look.
+
+    Returns
+    -------
+    `Activated`, `Replaced`: it never took place, and this process has a newer epoch, or another process has the replica.
+    """
+    own = insert.participants[0]
+    renewed = yield from renew_epoch(own.replica, me, epoch)
+    if not isinstance(renewed, Activated | Replaced):
+        return fx.InDoubt()
+    # No `Sync`: this session has seen the fence, or began after it, and none begins with an older state (`reconnect`).
+    found = yield from _read_token(insert)
+    if found is not None and not found.is_duplicate:
+        return found
+    # The token may have been forgotten since, and another insert may have taken it.
+    table = own.replica.table
+    written = yield from _find(table, insert.inserts)
+    if written[0][1] is not None:
+        return JointInserted(insert.id, written)
+    return renewed if (yield from reaches_back(table, own.log_from)) else fx.InDoubt()
