@@ -1,4 +1,4 @@
-"""The models beside those of the table's protocol, by name: openings of blob groups, tablets, views, the change feed, leases.
+"""The models beside those of the table's protocol, by name: blob groups, tablets, views, joint inserts, the feed, leases.
 
 All have one search, `engine.small_search`.
 """
@@ -15,6 +15,9 @@ from replitree_verify.engine.small_search import Searched
 from replitree_verify.feeds.model import DESCRIPTIONS as OF_FEEDS
 from replitree_verify.feeds.model import MODELS as FEEDS
 from replitree_verify.feeds.search import search as search_feeds
+from replitree_verify.joint.model import DESCRIPTIONS as OF_JOINT_INSERTS
+from replitree_verify.joint.model import MODELS as JOINT_INSERTS
+from replitree_verify.joint.search import search as search_joint_inserts
 from replitree_verify.leases.model import DESCRIPTIONS as OF_LEASES
 from replitree_verify.leases.model import MODEL as LEASE
 from replitree_verify.leases.model import search as search_lease
@@ -58,6 +61,7 @@ ROOMS = (
         search_tablets,
     ),
     Room(VIEWS, read_patches("views"), OF_VIEWS, search_views),
+    Room(JOINT_INSERTS, read_patches("joint"), OF_JOINT_INSERTS, search_joint_inserts),
     Room(FEEDS, read_patches("feeds"), OF_FEEDS, search_feeds),
     Room((LEASE,), read_patches("leases"), OF_LEASES, search_lease),
 )

@@ -3,7 +3,8 @@
 `explore` searches; `space` has the moves of a state, `checker` the invariants over it, `initial` the first state.  `steps`
 works out what a thread does next, and joins steps that need no interleaving (`reduction`).  `ample` and `symmetry` leave states
 out, with `futures`, `surroundings`, `footprints`, `resources`, `hidden` and `renaming` as their evidence.  `small_search` is
-the one search of all models that need no reduction: those of shared storage, tablets, openings, lone places and leases.
+the one search of all models that need no reduction: those of shared storage, tablets, openings, lone places and leases;
+`shared_tree` has what the models of several tables share.
 
 Imports: `effects` and all that `effects` may import.
 

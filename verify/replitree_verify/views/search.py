@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import GetEntry
+from replitree_verify.engine.shared_tree import log_of
 from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.patches.patch import Patch
 from replitree_verify.views.model import Model
 from replitree_verify.views.space import TABLES, Space, ViewState
-from replitree_verify.views.tables import alters, begun_at, ended_at, log_of, rows_due, rows_of, rows_there, settled_in
+from replitree_verify.views.tables import alters, begun_at, ended_at, rows_due, rows_of, rows_there, settled_in
 
 
 def search(model: Model, mutant: Patch | None = None) -> Searched:

@@ -32,8 +32,9 @@ from replitree.protocol.propose.propose import Proposer
 from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.propose.views import NewView
 from replitree_verify.engine import small_search
+from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
 from replitree_verify.views.model import Model
-from replitree_verify.views.tables import SOURCE, TARGET, VIEW, begun_at, log_of, rows_below
+from replitree_verify.views.tables import SOURCE, TARGET, VIEW, begun_at, rows_below
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
@@ -177,7 +178,7 @@ class Space(small_search.Space[ViewState]):
             nodes.append(fx.Create(layout.log_create(SOURCE), encode_entry(entry), sequential=True))
             if self.model.is_open:
                 nodes.append(fx.Create(layout.quorum_status(SOURCE, fx.StagingId("before"))))
-        tree = self._committed(Tree(), tuple(nodes))
+        tree = committed(Tree(), tuple(nodes))
         count = len(self.jobs)
         state = ViewState(
             tree,
@@ -204,19 +205,17 @@ class Space(small_search.Space[ViewState]):
                 yield from self._begin(state, number, job)
             elif thread.place != END:
                 yield from self._go_on(state, number, job, thread)
-        for number, operations in enumerate(state.late):
-            late = (*state.late[:number], *state.late[number + 1 :])
-            tree, outcome = state.tree.commit(operations, 1)
-            if isinstance(outcome, fx.Applied):
+        for arrival in arrivals(state.tree, state.late):
+            if arrival.is_applied:
                 self.probes.add("applied late")
-            yield "a late commit arrives", state._replace(tree=tree, late=late)
+            yield "a late commit arrives", state._replace(tree=arrival.tree, late=arrival.late)
         for number, seat in enumerate(SEATS):
             yield from self._of_seat(state, number, seat)
         if self.model.forgets and not state.forgotten:
             names = state.tree.children(layout.blocks(TARGET)) or ()
             gone = tuple(fx.Delete(f"{layout.blocks(TARGET)}/{name}", fx.ANY_VERSION) for name in names)
             if gone:
-                yield "ids are forgotten", state._replace(tree=self._committed(state.tree, gone), forgotten=True)
+                yield "ids are forgotten", state._replace(tree=committed(state.tree, gone), forgotten=True)
 
     def _begin(self, state: ViewState, number: int, job: Job) -> Iterator[tuple[str, ViewState]]:
         """Begin a thread, if its process is active and there is something to do."""
@@ -260,14 +259,14 @@ class Space(small_search.Space[ViewState]):
                     fx.Delete(layout.quorum_status(SOURCE, staging), fx.ANY_VERSION),
                     fx.Create(layout.log_create(SOURCE), entry, sequential=True),
                 )
-                after = state._replace(tree=self._committed(state.tree, reached))
+                after = state._replace(tree=committed(state.tree, reached))
                 yield "the quorum is reached", self._at(after, number, END)
                 return
             case _:
                 # An activation lists before it takes its epoch: what is staged under that one is not in the list.
                 seat = SEATS.index(job.seat)
                 if state.listed[seat] is None:
-                    listed = _put(state.listed, seat, _staged_for_target(state, job.seat))
+                    listed = put(state.listed, seat, _staged_for_target(state, job.seat))
                     yield "the target lists", self._at(state, number, END)._replace(listed=listed)
                 return
         yield f"{job.seat} begins to {job.kind}", self._at(state, number, place)
@@ -296,9 +295,9 @@ class Space(small_search.Space[ViewState]):
             yield (
                 f"{seat} crashes",
                 state._replace(
-                    processes=_put(state.processes, number, dead),
+                    processes=put(state.processes, number, dead),
                     threads=threads,
-                    listed=_put(state.listed, number, _staged_for_target(state, seat)),
+                    listed=put(state.listed, number, _staged_for_target(state, seat)),
                     budget=left,
                 ),
             )
@@ -312,21 +311,21 @@ class Space(small_search.Space[ViewState]):
             swept = frozenset((seat, "t", name) for name in listed if name not in wanted)
             if swept & state.folders:
                 self.probes.add("swept")
-            after = state._replace(folders=state.folders - swept, listed=_put(state.listed, number, None))
+            after = state._replace(folders=state.folders - swept, listed=put(state.listed, number, None))
             yield f"the target of {seat} sweeps", after
 
     def _take(self, state: ViewState, number: int, table: str) -> ViewState:
         """Take a new epoch for the process of a seat."""
         process, host = state.processes[number], layout.host(Replica(TABLES[table], SEATS[number]))
         me = f"{SEATS[number]}{process.number}".encode()
-        tree = self._committed(state.tree, (fx.Set(host, me, fx.ANY_VERSION),))
+        tree = committed(state.tree, (fx.Set(host, me, fx.ANY_VERSION),))
         node = tree.get(host)
         assert node is not None
         epochs = (node.version, process.epochs[1]) if table == "s" else (process.epochs[0], node.version)
-        after = state._replace(tree=tree, processes=_put(state.processes, number, process._replace(epochs=epochs)))
+        after = state._replace(tree=tree, processes=put(state.processes, number, process._replace(epochs=epochs)))
         listed = state.listed[number]
         if table == "t" and listed is not None:
-            after = after._replace(listed=_put(state.listed, number, listed | {EPOCH_TAKEN}))
+            after = after._replace(listed=put(state.listed, number, listed | {EPOCH_TAKEN}))
         return after
 
     # --- threads ----------------------------------------------------------------------------------------------------------
@@ -355,23 +354,14 @@ class Space(small_search.Space[ViewState]):
             yield what, self._ended(after, number, outcome)
 
     def _commit(self, state: ViewState, number: int, effect: fx.Commit, what: str) -> Iterator[tuple[str, ViewState]]:
-        tree, outcome = state.tree.commit(effect.operations, 1)
         kind = self.jobs[number].kind
-        if isinstance(outcome, fx.Applied) and kind in DONE:
-            self.probes.add(DONE[kind])
-        told = f"{what} -> {type(outcome).__name__}"
-        if isinstance(outcome, fx.Refused):
-            told = f"{told} by {type(outcome.operation).__name__} {outcome.operation.path}"
-            if kind == "create" and outcome.reason is fx.Reason.NOT_EMPTY:
+        for end in ends_of(state.tree, effect.operations, state.budget):
+            if isinstance(end.outcome, fx.Applied) and kind in DONE:
+                self.probes.add(DONE[kind])
+            if isinstance(end.outcome, fx.Refused) and end.outcome.reason is fx.Reason.NOT_EMPTY and kind == "create":
                 self.probes.add("quorum open")
-        yield told, self._ended(state._replace(tree=tree), number, outcome)
-        # A lost answer leaves the procedure in doubt in two ways: the commit is applied, or it may be at any later moment.
-        left = spent(state.budget, Fault.UNKNOWN)
-        if left is not None:
-            spoiled = state._replace(budget=left)
-            yield f"{what} applied, not told", self._ended(spoiled._replace(tree=tree), number, fx.Unknown())
-            late = spoiled._replace(late=(*state.late, effect.operations))
-            yield f"{what} on its way", self._ended(late, number, fx.Unknown())
+            after = state._replace(tree=end.tree, budget=end.budget, late=(*state.late, *end.late))
+            yield f"{what} {end.told}", self._ended(after, number, end.outcome)
 
     def _stage(self, state: ViewState, job: Job, effect: fx.Stage) -> tuple[ViewState, fx.Staged]:
         """Stage the rows of a request, and of each view."""
@@ -416,14 +406,14 @@ class Space(small_search.Space[ViewState]):
                 if views is not None:
                     seen = (views, process.views[1]) if job.table == "s" else (process.views[0], views)
                     process = process._replace(views=seen)
-                return state._replace(processes=_put(state.processes, seat, process)), None
+                return state._replace(processes=put(state.processes, seat, process)), None
             case ReportTrouble() | fx.Sync():
                 return state, None
             case fx.CurrentEpoch():
                 return state, process.epochs[job.table == "t"]
             case fx.AdoptEpoch(epoch):
                 epochs = (epoch, process.epochs[1]) if job.table == "s" else (process.epochs[0], epoch)
-                return state._replace(processes=_put(state.processes, seat, process._replace(epochs=epochs))), None
+                return state._replace(processes=put(state.processes, seat, process._replace(epochs=epochs))), None
             case fx.RemoveStaging(staging):
                 gone = {each for each in state.folders if each[0] == job.seat and each[2].rpartition("~")[2] == staging}
                 return state._replace(folders=state.folders - gone), None
@@ -432,7 +422,7 @@ class Space(small_search.Space[ViewState]):
             case fx.Answer(request, told):
                 self._hear(job, told)
                 heard = state.answers[request] or told
-                return state._replace(answers=_put(state.answers, request, heard)), None
+                return state._replace(answers=put(state.answers, request, heard)), None
         return state, answer(state.tree, effect)
 
     def _hear(self, job: Job, told: fx.ClientAnswer) -> None:
@@ -454,12 +444,7 @@ class Space(small_search.Space[ViewState]):
     def _at(self, state: ViewState, number: int, place: int) -> ViewState:
         # What becomes of a quorum is for the models of quorums.
         waits = isinstance(self._kernel.effect(place), AwaitDecided) if place not in (END, NOT_BEGUN) else False
-        return state._replace(threads=_put(state.threads, number, ViewThread(END if waits else place)))
-
-    def _committed(self, tree: Tree, operations: tuple[fx.Operation, ...]) -> Tree:
-        after, outcome = tree.commit(operations, 1)
-        assert isinstance(outcome, fx.Applied), outcome
-        return after
+        return state._replace(threads=put(state.threads, number, ViewThread(END if waits else place)))
 
     def _with_view(self, state: ViewState) -> ViewState:
         """Create the view without faults before anything else happens, and let it count as filled."""
@@ -490,7 +475,3 @@ def _parents(tree: Tree, table: TablePlace = TARGET) -> tuple[str, ...]:
 def _staged_for_target(state: ViewState, seat: str) -> frozenset[str]:
     """Return the staging ids of what a seat has staged for the target."""
     return frozenset(name for at, table, name in state.folders if at == seat and table == "t")
-
-
-def _put(values: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
-    return (*values[:at], value, *values[at + 1 :])

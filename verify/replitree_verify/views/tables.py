@@ -4,32 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
 
 from msgspec import UNSET
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import AlterEntry, Entry, GetEntry, SettleEntry, ViewEntry, decode_entry, quorum_of
+from replitree.protocol.core.entries import AlterEntry, Entry, GetEntry, SettleEntry, ViewEntry, quorum_of
 from replitree.protocol.core.layout import TablePlace
-from replitree.protocol.core.log import next_index
 from replitree.protocol.core.views import views_at
+from replitree_verify.engine.shared_tree import log_of
 
 SOURCE = TablePlace("/c/tables/s", incarnation="s1")
 TARGET = TablePlace("/c/tables/t", incarnation="t1")
 VIEW = fx.EntryId("v")
-
-
-@lru_cache(4096)
-def log_of(tree: Tree, table: TablePlace) -> tuple[tuple[fx.LogIndex, Entry], ...]:
-    """Return the entries of a table's log, as a replica pulls them: what comes below a closed parent is never pulled."""
-    index, found = fx.LogIndex(0), list[tuple[fx.LogIndex, Entry]]()
-    while (node := tree.get(layout.log_entry(table, index))) is not None:
-        entry = decode_entry(node.value, "")
-        found.append((index, entry))
-        index = next_index(index, entry)
-    return tuple(found)
 
 
 def begun_at(tree: Tree) -> fx.LogIndex | None:

@@ -1,0 +1,223 @@
+"""What is explored of joint inserts: what clients insert, and what goes wrong.
+
+A sharded table ``d`` has two shards, ``d~0`` and ``d~1``.  Seat ``a`` is a replica of the first, seat ``b`` of the second; they
+take inserts.  Seats ``c`` and ``d`` are the second replicas of the two: they only count themselves, for inserts with a quorum.
+A client reads the map, splits its rows, lets the participant prepare its share, and sends the rest to the coordinator, which
+commits.  If the map has changed, or the participant is gone, it does the same once more.  The participant may abandon what it
+has prepared at any moment.
+
+No replica pulls or executes: what a shard has is what its log says, and the rows that an entry names lie in the folder that the
+entry's writer has staged.  Left out, because other models have it: reads that lag behind, pulling and executing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from replitree_verify.engine.small_search import Declaration
+from replitree_verify.world.faults import Fault
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "J1": "a joint insert has one entry in the log of each of its shards, or none anywhere",
+    "J2": "the entries of a joint insert all settle, or all fail, at once; where nothing moves, what is complete is settled",
+    "J3": "the rows that an entry names are on the disk of its writer, synced before the entry came, and are not removed",
+    "J4": "what an insert is promised holds in each shard: acknowledged, it is in the log; refused, it never will be",
+    "J5": "an entry of a participant comes only while the participant has a session",
+    "D4": "a token is applied once over all shards and maps",
+    "D6": "rows come in under the map by which they were split",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """A client inserts rows under a token, which also names the rows; the replica of the other shard takes part.
+
+    `quorum`: as of an insert.
+    """
+
+    coordinator: str
+    token: str
+    quorum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Model(Declaration):
+    """Two shards to explore.
+
+    Attributes
+    ----------
+    inserts
+        What clients insert.
+    retakes
+        The seats that activate anew, under another epoch.
+    maps
+        How often the map changes.
+    forgets
+        Whether the tokens may be forgotten at any moment, once.
+    attempts
+        How often a client prepares and commits, at most.
+    joins, gives_up
+        The seats that count themselves for what is open, and those that give up the first insert that is open.
+    rolls
+        The seats that let the log of their shard go on below another parent.
+    abandons
+        Whether participants abandon.
+    """
+
+    inserts: tuple[Joint, ...]
+    retakes: tuple[str, ...] = ()
+    maps: int = 0
+    forgets: bool = False
+    attempts: int = 2
+    joins: tuple[str, ...] = ()
+    gives_up: tuple[str, ...] = ()
+    rolls: tuple[str, ...] = ()
+    abandons: bool = True
+
+
+MODELS = (
+    Model(
+        "joint_insert",
+        "rows go into two shards, and the answer of a commit is lost",
+        inserts=(Joint("a", "x"),),
+        faults={Fault.UNKNOWN: 1},
+        probes=("inserted", "abandoned", "committed before", "participant gone", "applied late"),
+    ),
+    Model(
+        "joint_crash",
+        "the same, and a process dies at any moment",
+        inserts=(Joint("a", "x"),),
+        faults={Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        attempts=1,
+        probes=("inserted", "swept", "participant gone", "applied late"),
+    ),
+    Model(
+        "joint_repeated",
+        "a client sends the same token to both replicas, and the answer of a commit is lost",
+        inserts=(Joint("a", "x"), Joint("b", "x")),
+        faults={Fault.UNKNOWN: 1},
+        attempts=1,
+        probes=("inserted", "duplicate", "applied late"),
+    ),
+    Model(
+        "joint_repeated_crash",
+        "the same, and a process dies, too",
+        inserts=(Joint("a", "x"), Joint("b", "x")),
+        faults={Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        attempts=1,
+        probes=("inserted", "duplicate", "applied late", "swept"),
+    ),
+    Model(
+        "joint_two",
+        "two clients insert through either replica, and each has the other one for its participant",
+        inserts=(Joint("a", "x"), Joint("b", "y")),
+        attempts=1,
+        probes=("inserted", "participant gone"),
+    ),
+    Model(
+        "joint_two_crash",
+        "two clients insert through one replica, and a process dies",
+        inserts=(Joint("a", "x"), Joint("a", "y")),
+        faults={Fault.CRASH: 1},
+        attempts=1,
+        probes=("inserted", "swept", "participant gone"),
+    ),
+    Model(
+        "joint_map",
+        "the map changes while rows that were split by it come in, and come in again",
+        inserts=(Joint("a", "x"), Joint("b", "x")),
+        maps=1,
+        probes=("map changed", "duplicate", "inserted"),
+    ),
+    Model(
+        "joint_retaken",
+        "both replicas activate anew while rows come in",
+        inserts=(Joint("a", "x"),),
+        retakes=("a", "b"),
+        faults={Fault.UNKNOWN: 1},
+        attempts=1,
+        probes=("inserted", "participant gone", "applied late"),
+    ),
+    Model(
+        "joint_forgotten",
+        "tokens are forgotten, and another insert takes the same one, while a commit is in doubt",
+        inserts=(Joint("a", "x"), Joint("b", "x")),
+        forgets=True,
+        faults={Fault.UNKNOWN: 1},
+        attempts=1,
+        probes=("forgotten", "inserted", "applied late"),
+    ),
+    Model(
+        "joint_rolled",
+        "the logs of both shards go on below another parent while rows come in",
+        inserts=(Joint("a", "x"),),
+        faults={Fault.UNKNOWN: 1},
+        rolls=("a", "b"),
+        attempts=3,
+        abandons=False,
+        probes=("inserted", "participant gone", "applied late"),
+    ),
+    Model(
+        "joint_quorum_calm",
+        "both shards wait for their quorum, and nothing goes wrong",
+        inserts=(Joint("a", "x", quorum=2),),
+        attempts=1,
+        joins=("c", "d"),
+        abandons=False,
+        probes=("settled",),
+    ),
+    Model(
+        "joint_quorum",
+        "both shards wait for their quorum, which is given up at any moment",
+        inserts=(Joint("a", "x", quorum=2),),
+        attempts=1,
+        joins=("c", "d"),
+        gives_up=("a", "d"),
+        abandons=False,
+        probes=("settled", "failed"),
+    ),
+    Model(
+        "joint_quorum_unknown",
+        "the same, and the answer of a commit is lost",
+        inserts=(Joint("a", "x", quorum=2),),
+        faults={Fault.UNKNOWN: 1},
+        attempts=1,
+        joins=("c", "d"),
+        gives_up=("a",),
+        abandons=False,
+        probes=("settled", "failed", "applied late"),
+    ),
+    Model(
+        "joint_quorum_crash",
+        "the same, and a process dies instead",
+        inserts=(Joint("a", "x", quorum=2),),
+        faults={Fault.CRASH: 1},
+        attempts=1,
+        joins=("c", "d"),
+        gives_up=("c",),
+        abandons=False,
+        probes=("settled", "failed"),
+    ),
+    Model(
+        "joint_quorum_rolled",
+        "both shards wait for their quorum while a log goes on below another parent",
+        inserts=(Joint("a", "x", quorum=2),),
+        attempts=2,
+        joins=("c", "d"),
+        gives_up=("a",),
+        rolls=("d",),
+        abandons=False,
+        probes=("settled", "failed", "participant gone"),
+    ),
+    Model(
+        "joint_quorum_repeated",
+        "an insert with a quorum is given up while its token is sent to the other replica",
+        inserts=(Joint("a", "x", quorum=2), Joint("b", "x", quorum=2)),
+        attempts=1,
+        joins=("c",),
+        gives_up=("a",),
+        abandons=False,
+        probes=("failed", "duplicate"),
+    ),
+)

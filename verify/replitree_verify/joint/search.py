@@ -1,0 +1,117 @@
+"""The search of a model of joint inserts, and what must hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import FailEntry, SettleEntry, Verdict, quorum_of
+from replitree.protocol.core.joint_tokens import decode_token
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.sharded.joint_insert import JointInserted
+from replitree.protocol.state.counted import decode_quorum
+from replitree_verify.engine.small_search import Rules, Searched, search_all
+from replitree_verify.joint.model import Model
+from replitree_verify.joint.space import PLACE, SHARDS, JointState, Space, gets_of, number_of, verdicts_of
+from replitree_verify.patches.patch import Patch
+
+
+def search(model: Model, mutant: Patch | None = None) -> Searched:
+    """Search a model; all else as of `search_all`."""
+    space = Space(model)
+
+    def violations(state: JointState) -> Iterator[str]:
+        yield from wrong(model, state)
+
+    def wrong_step(state: JointState, happened: str, after: JointState, is_new: bool) -> str | None:
+        del happened, is_new
+        return None if after.tree is state.tree else wrong_to_come(model, state, after)
+
+    rules = Rules(always=violations, at_rest=wrong_at_rest, step=wrong_step)
+    found = search_all(space, rules, mutant)
+    return replace(found, probes=frozenset(space.probes))
+
+
+def wrong(model: Model, state: JointState) -> Iterator[str]:
+    """Give what does not hold in a state."""
+    gets = gets_of(state.tree)
+    entries = Counter(entry.joint for _, _, entry in gets)
+    shards = {entry.joint: {shard for shard, _, each in gets if each.joint == entry.joint} for _, _, entry in gets}
+    # First: a coordinator removes what it believes to be refused, which breaks J3 in the same step.
+    for number, sent in enumerate(state.sent):
+        for joint in sent.refused:
+            if joint in entries:
+                yield f"J4: {joint} is refused, and in the log"
+        if isinstance(sent.told, JointInserted):
+            is_own = sent.told.joint.partition(".")[0] == str(number)
+            if len(shards.get(sent.told.joint, ())) < len(SHARDS) or is_own == sent.told.is_duplicate:
+                yield f"J4: insert {number} is told {sent.told}"
+    for _, _, entry in gets:
+        if (entry.replica, entry.insert) not in state.folders:
+            yield f"J3: the files of {entry.insert} are gone"
+    for _, _, entry in gets:
+        if not entries[entry.joint] == len(shards[entry.joint]) == entry.shards:
+            yield f"J1: {entry.joint} has {entries[entry.joint]} entries in {len(shards[entry.joint])} shards"
+    for token in {joint.token for joint in model.inserts}:
+        failed = {entry.insert for _, entry in verdicts_of(state.tree) if isinstance(entry, FailEntry)}
+        its = (entry for _, _, entry in gets if model.inserts[number_of(entry.insert)].token == token)
+        applied = {entry.joint for entry in its if entry.insert not in failed}
+        if len(applied) > 1 and not state.forgotten:
+            yield f"D4: {token} is applied as {sorted(map(str, applied))}"
+    yield from wrong_ends(state)
+
+
+def wrong_to_come(model: Model, state: JointState, after: JointState) -> str | None:
+    """Return what is wrong with the entries that come in a step."""
+    known = {(shard, index) for shard, index, _ in gets_of(state.tree)}
+    version = state.tree.get(layout.shard_map(PLACE))
+    assert version is not None
+    for shard, index, entry in gets_of(after.tree):
+        if (shard, index) in known:
+            continue
+        is_own = model.inserts[number_of(entry.insert)].coordinator == entry.replica
+        if not is_own and not state.tree.exists(layout.is_active(Replica(SHARDS[shard], entry.replica))):
+            return f"J5: {entry.insert} comes, and {entry.replica} has no session"
+        if any(part.content_hash.partition("@")[2] != str(version.version) for part in entry.parts):
+            return f"D6: {entry.insert} comes under map {version.version}"
+    return None
+
+
+def wrong_ends(state: JointState) -> Iterator[str]:
+    """Give what is wrong with the ends of quorums."""
+    gets = {entry.insert: entry for _, _, entry in gets_of(state.tree)}
+    ends: dict[object, list[Verdict]] = {}
+    for _, end in verdicts_of(state.tree):
+        ends.setdefault(gets[end.insert].joint, []).append(end)
+        if isinstance(end, SettleEntry) and len(end.holders) < quorum_of(gets[end.insert]):
+            yield f"J2: {end.insert} settles with {end.holders}"
+    for joint, its in ends.items():
+        if (
+            len({type(end) for end in its}) > 1
+            or len({end.insert for end in its}) != len(SHARDS)
+            or len(its) != len(SHARDS)
+        ):
+            yield f"J2: {joint} ends as {its}"
+    for name in state.tree.children(layout.joint_tokens(PLACE)) or ():
+        path = layout.joint_token(PLACE, fx.BlockId(name))
+        node = state.tree.get(path)
+        taken = None if node is None else decode_token(node.value, path).joint
+        if any(isinstance(end, FailEntry) for end in ends.get(taken, ())):
+            yield f"J2: {taken} has failed, and has its token"
+
+
+def wrong_at_rest(state: JointState) -> Iterator[str]:
+    """Give what does not hold where nothing is left to do."""
+    statuses = tuple((shard, layout.quorum_statuses(shard)) for shard in SHARDS)
+    opened = tuple((path, name) for _, path in statuses for name in state.tree.children(path) or ())
+    nodes = tuple((path, state.tree.get(f"{path}/{name}")) for path, name in opened)
+    values = tuple(decode_quorum(node.value, path) for path, node in nodes if node is not None)
+    for joint in {number_of(fx.StagingId(name)) for _, name in opened}:
+        its = tuple(
+            value for (_, name), value in zip(opened, values, strict=True) if number_of(fx.StagingId(name)) == joint
+        )
+        if all(len(value.replicas) >= value.quorum for value in its):
+            yield f"J2: insert {joint} is complete, and open"

@@ -1,0 +1,528 @@
+"""The states of a model of joint inserts, and the steps between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from typing_extensions import override
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry, Verdict, quorum_of
+from replitree.protocol.core.fold import NOTHING
+from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.log import encode_log
+from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.insert.quorum import give_up, join
+from replitree.protocol.membership.table import table_nodes
+from replitree.protocol.program.stages import MemoryEffect, Stage
+from replitree.protocol.propose.roll_over import roll_over
+from replitree.protocol.sharded.joint_insert import (
+    JointInsert,
+    JointInserted,
+    JointOutcome,
+    MapChanged,
+    joint_insert,
+)
+from replitree.protocol.sharded.prepare import (
+    Abandonment,
+    Participant,
+    ParticipantGone,
+    Preparer,
+    abandon,
+    forget_prepared,
+    prepare,
+)
+from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
+from replitree.protocol.state.start import sweep_staging
+from replitree_verify.engine import small_search
+from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
+from replitree_verify.joint.model import Joint, Model
+from replitree_verify.world.faults import Budget, Fault, budget_of, spent
+from replitree_verify.world.kernel import END, Kernel
+
+SEATS = ("a", "b", "c", "d")
+SHARDS = (TablePlace("/c/tables/d~0", incarnation="s0"), TablePlace("/c/tables/d~1", incarnation="s1"))
+REPLICAS = tuple(Replica(SHARDS[number % 2], seat) for number, seat in enumerate(SEATS))
+PLACE = layout.sharded("/c", "d")
+NOT_BEGUN = -1
+START = fx.LogIndex(0)
+
+PREPARES, COMMITS, ABANDONS = 0, 1, 2
+"""Threads of a client's insert; one more for each further attempt abandons what that has prepared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tell(MemoryEffect):
+    """A replica tells what became of what it was asked, and lets go of what it has staged unless it has `Participant`."""
+
+    staging: fx.StagingId
+    outcome: Participant | JointOutcome | Abandonment
+
+
+ALONE = (fx.AdoptEpoch, fx.Sync, fx.ChildrenMany, Tell)
+"""Effects that are taken together with the step before.
+
+A process is told of its epoch with the answer to its commit; a commit proves which parents of logs are open.  Reads of logs are
+no steps of their own either: an entry that is searched for never changes, and one that is not there when its commit was fenced
+never comes.
+"""
+
+HEARD: Mapping[Any, str] = {
+    JointInserted: "inserted",
+    MapChanged: "map changed",
+    ParticipantGone: "participant gone",
+    fx.InDoubt: "in doubt",
+    Abandonment.REMOVED: "abandoned",
+    Abandonment.COMMITTED: "committed before",
+}
+"""The rare branch that an outcome is."""
+
+ENDS = {SettleEntry: "settled", FailEntry: "failed"}
+"""The rare branch that the end of a quorum is."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQueue(MemoryEffect):
+    """A replica has pulled all of its log.  Outcome: `Loaded`."""
+
+
+class At(NamedTuple):
+    """Whose thread it is: that of an insert by its number, of a seat that starts, or a duty; `thread` is one of an insert's."""
+
+    kind: str
+    number: int
+    thread: int = 0
+
+
+class JointProcess(NamedTuple):
+    """A process of a seat.
+
+    Attributes
+    ----------
+    number
+        How many there were before it.
+    epoch
+        Its epoch; None while it has none.
+    held
+        The staging ids whose folders its own activations do not sweep.
+    listed
+        What an activation has listed, to sweep; None: none is under way.
+    start
+        Where the sweep of its activation stands.
+    """
+
+    number: int = 0
+    epoch: int | None = 0
+    held: frozenset[str] = frozenset()
+    listed: frozenset[str] | None = None
+    start: int = END
+
+
+class Sent(NamedTuple):
+    """An insert of a client.
+
+    Attributes
+    ----------
+    map_version
+        Of the map by which its rows were split.
+    prepared
+        What the participant has prepared at each attempt.
+    refused
+        Joint inserts of which the client has heard, or knows without asking, that they did not take place.
+    told
+        What it has heard last.
+    threads
+        Where its threads stand.
+    """
+
+    map_version: int = 0
+    prepared: tuple[Participant, ...] = ()
+    refused: tuple[fx.JointId, ...] = ()
+    told: JointOutcome | None = None
+    threads: tuple[int, ...] = ()
+
+
+class JointState(NamedTuple):
+    """A state: `folders` are (seat, staging id) of what is staged, `late` the commits on their way; others as of the model.
+
+    `duties`: where those who count themselves and give up stand.
+    """
+
+    tree: Tree
+    processes: tuple[JointProcess, ...]
+    sent: tuple[Sent, ...]
+    duties: tuple[int, ...]
+    folders: frozenset[tuple[str, str]]
+    late: tuple[tuple[fx.Operation, ...], ...]
+    budget: Budget
+    maps: int
+    retakes: tuple[str, ...]
+    forgotten: bool = False
+
+    @property
+    def key(self) -> JointState:
+        """What tells it apart."""
+        return self
+
+
+def take_part(preparer: Preparer, epoch: fx.Epoch, staging: fx.StagingId, request: fx.RequestId) -> Stage:
+    """Prepare a client's rows, as a participant."""
+    yield Tell(staging, (yield from prepare(preparer, epoch, staging, (request,))))
+    return None
+
+
+def coordinate(
+    preparer: Preparer, epoch: fx.Epoch, staging: fx.StagingId, request: fx.RequestId, terms: tuple[Any, ...]
+) -> Stage:
+    """Stage the coordinator's rows, commit, and remove them again if the commit has certainly not taken place."""
+    own = yield from prepare(preparer, epoch, staging, (request,))
+    assert isinstance(own, Participant)
+    joint, token, map_version, other, quorum = terms
+    insert = JointInsert(joint, PLACE, token, map_version, (own, other), quorum)
+    outcome = yield from joint_insert(insert, preparer.me)
+    if not (isinstance(outcome, JointInserted) and not outcome.is_duplicate) and not isinstance(outcome, fx.InDoubt):
+        yield from abandon(own, preparer.me)
+    yield Tell(staging, outcome)
+    return None
+
+
+def let_go(participant: Participant, me: bytes) -> Stage:
+    """Abandon what was prepared."""
+    yield Tell(participant.staging, (yield from abandon(participant, me)))
+    return None
+
+
+def count(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry) -> Stage:
+    """Count a replica for an insert that it has executed."""
+    yield from join(replica, epoch, index, entry)
+    return None
+
+
+def lose_patience(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry) -> Stage:
+    """Give up an insert whose quorum is open."""
+    yield from give_up(replica, epoch, index, entry)
+    return None
+
+
+def roll(replica: Replica, epoch: fx.Epoch) -> Stage:
+    """Let the log of a shard go on below another parent."""
+    yield from roll_over(replica, epoch)
+    return None
+
+
+def begin_anew(replica: Replica, epoch: fx.Epoch, idle: tuple[fx.StagingId, ...]) -> Stage:
+    """Do what a start does behind its activation."""
+    loaded = yield ReadQueue()
+    yield from forget_prepared(replica, epoch, idle)
+    yield from sweep_staging(idle, loaded)
+    return None
+
+
+class Space(small_search.Space[JointState]):
+    """The states of a model.
+
+    Attributes
+    ----------
+    probes
+        The rare branches that were seen.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.probes = set[str]()
+        self._kernel = Kernel()
+        asked = ((count, model.joins), (lose_patience, model.gives_up), (roll, model.rolls))
+        self._duties = tuple((duty, seat) for duty, seats in asked for seat in seats)
+        # The others have nothing to do.
+        self._seats = tuple(
+            number for number, seat in enumerate(SEATS) if number < 2 or seat in (*model.joins, *model.gives_up)
+        )
+
+    @override
+    def first(self) -> JointState:
+        nodes: list[fx.Operation] = [fx.Create(path) for path in ("/c", "/c/tables", "/c/sharded", PLACE)]
+        nodes += (fx.Create(layout.shard_map(PLACE)), fx.Create(layout.joint_tokens(PLACE)))
+        nodes.append(fx.Create(layout.joint_inserts(PLACE)))
+        for shard in SHARDS:
+            nodes += table_nodes(shard, b"", b"", encode_log(shard))
+        for replica in REPLICAS:
+            nodes += (fx.Create(layout.replica_path(replica)), fx.Create(layout.host(replica), _me(replica.name, 0)))
+            nodes += (fx.Create(layout.is_active(replica), _me(replica.name, 0)),)
+        sent = Sent(threads=(NOT_BEGUN,) * (ABANDONS + self.model.attempts))
+        return JointState(
+            committed(Tree(), tuple(nodes)),
+            (JointProcess(),) * len(SEATS),
+            (sent,) * len(self.model.inserts),
+            (NOT_BEGUN,) * len(self._duties),
+            frozenset(),
+            (),
+            budget_of(self.model.faults),
+            self.model.maps,
+            self.model.retakes,
+        )
+
+    @override
+    def is_at_rest(self, state: JointState, /) -> bool:
+        places = (*(place for sent in state.sent for place in sent.threads), *state.duties)
+        is_started = all(
+            each.epoch is not None and each.listed is None and each.start == END for each in state.processes
+        )
+        return is_started and not state.late and max(places) <= END and not any(self._of_duties(state))
+
+    # --- steps ------------------------------------------------------------------------------------------------------------
+
+    @override
+    def steps(self, state: JointState, /) -> Iterator[tuple[str, JointState]]:
+        for number, (joint, sent) in enumerate(zip(self.model.inserts, state.sent, strict=True)):
+            for thread, place in enumerate(sent.threads):
+                seat = _seat_of(joint, thread)
+                if place > END:
+                    yield from self._go_on(state, seat, At("insert", number, thread), place)
+                elif place == NOT_BEGUN and state.processes[seat].epoch is not None:
+                    yield from self._begin(state, number, thread, seat)
+        for arrival in arrivals(state.tree, state.late):
+            if arrival.is_applied:
+                self.probes.add("applied late")
+            yield "a late commit arrives", state._replace(tree=arrival.tree, late=arrival.late)
+        for seat in self._seats:
+            yield from self._of_seat(state, seat)
+        yield from self._of_duties(state)
+        if state.maps:
+            tree = committed(state.tree, (fx.Set(layout.shard_map(PLACE), b"", fx.ANY_VERSION),))
+            yield "the map changes", state._replace(tree=tree, maps=state.maps - 1)
+        if self.model.forgets and not state.forgotten:
+            names = state.tree.children(layout.joint_tokens(PLACE)) or ()
+            gone = tuple(fx.Delete(layout.joint_token(PLACE, fx.BlockId(name)), fx.ANY_VERSION) for name in names)
+            if gone:
+                self.probes.add("forgotten")
+                yield "tokens are forgotten", state._replace(tree=committed(state.tree, gone), forgotten=True)
+
+    def _begin(self, state: JointState, number: int, thread: int, seat: int) -> Iterator[tuple[str, JointState]]:
+        """Begin a thread of an insert, if it is its turn."""
+        sent, process, joint = state.sent[number], state.processes[seat], self.model.inserts[number]
+        attempt, request, me = len(sent.prepared), fx.RequestId(number), _me(SEATS[seat], process.number)
+        staging = fx.StagingId(f"{SEATS[seat]}{process.number}-{number}.{attempt}")
+        assert process.epoch is not None
+        # The replica pulls before it stages: it knows the parent that the log has now.
+        marks = state.tree.children(layout.open_logs(REPLICAS[seat].table)) or ()
+        here = Replica(REPLICAS[seat].table.below(max(map(layout.parent_named, marks))), SEATS[seat])
+        epoch, preparer = fx.Epoch(process.epoch), Preparer(here, me, START)
+        what = f"{SEATS[seat]} begins to"
+        if thread == PREPARES:
+            version = state.tree.get(layout.shard_map(PLACE))
+            assert version is not None
+            place = self._kernel.begin(take_part, preparer, epoch, staging, request)
+            after = state._replace(sent=put(state.sent, number, sent._replace(map_version=version.version)))
+            yield f"{what} prepare {joint.token}", self._at(after, At("insert", number, thread), place)
+        elif thread == COMMITS and attempt and sent.threads[PREPARES] == END:
+            joint_id = _joint_id(number, attempt)
+            # The participant could not prepare once more.
+            if joint_id in sent.refused:
+                return
+            terms = joint_id, fx.BlockId(joint.token), fx.Version(sent.map_version), sent.prepared[-1], joint.quorum
+            own = Preparer(here, me, START, is_apart=False)
+            place = self._kernel.begin(coordinate, own, epoch, staging, request, terms)
+            yield f"{what} insert {joint.token}", self._at(state, At("insert", number, thread), place)
+        elif thread >= ABANDONS and thread - ABANDONS < attempt and self.model.abandons:
+            place = self._kernel.begin(let_go, sent.prepared[thread - ABANDONS], me)
+            yield f"{what} abandon {joint.token}", self._at(state, At("insert", number, thread), place)
+
+    def _of_seat(self, state: JointState, seat: int) -> Iterator[tuple[str, JointState]]:
+        """Give what happens to the process of a seat: it dies, activates, and sweeps."""
+        process, replica = state.processes[seat], REPLICAS[seat]
+        here = frozenset(staging for at, staging in state.folders if at == SEATS[seat])
+        left = spent(state.budget, Fault.CRASH)
+        if left is not None:
+            sessions = (fx.Delete(layout.is_active(replica), fx.ANY_VERSION),) if process.epoch is not None else ()
+            sent = tuple(
+                each._replace(threads=tuple(self._after_crash(each, joint, seat)))
+                for joint, each in zip(self.model.inserts, state.sent, strict=True)
+            )
+            # What it has executed and is open it counts itself for once more (`quorum.rejoin`).
+            duties = tuple(
+                place if SEATS.index(whose) != seat else NOT_BEGUN if duty is count else END
+                for (duty, whose), place in zip(self._duties, state.duties, strict=True)
+            )
+            # Its disk stays: the next process lists what is staged there, and sweeps it under its own epoch.
+            dead = JointProcess(process.number + 1, None, listed=here)
+            after = state._replace(tree=committed(state.tree, sessions), sent=sent, duties=duties, budget=left)
+            yield f"{SEATS[seat]} crashes", after._replace(processes=put(state.processes, seat, dead))
+        if SEATS[seat] in state.retakes and process.listed is None and process.start == END:
+            # An activation lists before it takes its epoch: what is staged under that one is not in the list.
+            listing = process._replace(listed=here - process.held)
+            retakes = tuple(each for each in state.retakes if each != SEATS[seat])
+            after = state._replace(processes=put(state.processes, seat, listing), retakes=retakes)
+            yield f"{SEATS[seat]} lists", after
+        if process.listed is not None:
+            me, active = _me(SEATS[seat], process.number), layout.is_active(replica)
+            sessions = (fx.Delete(active, fx.ANY_VERSION),) if state.tree.get(active) is not None else ()
+            takes = fx.Set(layout.host(replica), me, fx.ANY_VERSION)
+            tree = committed(state.tree, (takes, *sessions, fx.Create(active, me)))
+            host = tree.get(layout.host(replica))
+            assert host is not None
+            idle = tuple(fx.StagingId(each) for each in sorted(process.listed))
+            start = self._kernel.begin(begin_anew, replica, fx.Epoch(host.version), idle)
+            taken = process._replace(epoch=host.version, listed=None, start=start)
+            yield f"{SEATS[seat]} activates", state._replace(tree=tree, processes=put(state.processes, seat, taken))
+        if process.start != END:
+            yield from self._go_on(state, seat, At("start", seat), process.start)
+
+    def _of_duties(self, state: JointState) -> Iterator[tuple[str, JointState]]:
+        """Give what those do who count themselves, or give up, when an insert is open in the log of their shard."""
+        for number, ((duty, whose), place) in enumerate(zip(self._duties, state.duties, strict=True)):
+            seat, at = SEATS.index(whose), At("duty", number)
+            if place > END:
+                yield from self._go_on(state, seat, at, place)
+            opened, epoch = opened_in(state.tree, seat), state.processes[seat].epoch
+            if place == NOT_BEGUN and epoch is not None and (opened or duty is roll):
+                terms = () if duty is roll else opened[0]
+                begun = self._kernel.begin(duty, REPLICAS[seat], fx.Epoch(epoch), *terms)
+                yield f"{whose} begins to {duty.__name__}", self._at(state, at, begun)
+
+    def _after_crash(self, sent: Sent, joint: Joint, seat: int) -> Iterator[int]:
+        """Give where the threads of an insert stand when a process has died: it does not abandon what it has prepared."""
+        for thread, place in enumerate(sent.threads):
+            is_known = thread >= ABANDONS and thread - ABANDONS < len(sent.prepared)
+            yield END if _seat_of(joint, thread) == seat and (place > END or is_known) else place
+
+    def _go_on(self, state: JointState, seat: int, at: At, place: int) -> Iterator[tuple[str, JointState]]:
+        """Give each way in which the effect of a thread may end."""
+        effect = self._kernel.effect(place)
+        what = f"{SEATS[seat]} {type(effect).__name__}"
+        if isinstance(effect, fx.Commit):
+            for end in ends_of(state.tree, effect.operations, state.budget):
+                if end.tree is not state.tree and at.kind == "duty":
+                    self.probes |= {ENDS[type(each)] for _, each in verdicts_of(end.tree)}
+                after = state._replace(tree=end.tree, budget=end.budget, late=(*state.late, *end.late))
+                yield f"{what} {end.told}", self._settled(after, seat, at, self._kernel.step(place, end.outcome))
+        else:
+            after, outcome = self._perform(state, seat, at, effect)
+            told = f"{what} {getattr(effect, 'staging', '')}"
+            yield told, self._settled(after, seat, at, self._kernel.step(place, outcome))
+
+    def _settled(self, state: JointState, seat: int, at: At, place: int) -> JointState:
+        """Return a state in which a thread stands at a place, or behind it: what no other thread sees is no step of its own."""
+        while place > END and (isinstance(self._kernel.effect(place), ALONE) or _reads_log(self._kernel.effect(place))):
+            state, outcome = self._perform(state, seat, at, self._kernel.effect(place))
+            place = self._kernel.step(place, outcome)
+        return self._at(state, at, place)
+
+    def _perform(self, state: JointState, seat: int, at: At, effect: Any) -> tuple[JointState, Any]:
+        """Perform an effect that meets no fault."""
+        process = state.processes[seat]
+        match effect:
+            case fx.Stage(staging, (request,)):
+                sent, token = state.sent[request], self.model.inserts[request].token
+                held = process._replace(held=process.held | {staging})
+                after = state._replace(
+                    folders=state.folders | {(SEATS[seat], staging)}, processes=put(state.processes, seat, held)
+                )
+                return after, fx.Staged((fx.StagedPart("all", 1, 1, f"{token}@{sent.map_version}"),))
+            case fx.RemoveStaging(staging):
+                if at.kind == "start" and (SEATS[seat], staging) in state.folders:
+                    self.probes.add("swept")
+                return state._replace(folders=state.folders - {(SEATS[seat], staging)}), None
+            case ReadQueue():
+                queue = (Queued(index, entry, NOTHING) for index, entry in log_of(state.tree, REPLICAS[seat].table))
+                place = Place(Pointer(START, fx.Version(0)), PartSet.of(()))
+                return state, Loaded(place, tuple(queue), PartSet.of(()))
+            case fx.CurrentEpoch():
+                return state, process.epoch
+            case fx.AdoptEpoch(epoch):
+                return state._replace(
+                    processes=put(state.processes, seat, process._replace(epoch=max(epoch, process.epoch or 0)))
+                ), None
+            case fx.Sync():
+                return state, None
+            case Tell(staging, outcome):
+                held = process if isinstance(outcome, Participant) else process._replace(held=process.held - {staging})
+                after = state._replace(processes=put(state.processes, seat, held))
+                return self._hear(after, at.number, outcome), None
+        return state, answer(state.tree, effect)
+
+    def _hear(self, state: JointState, number: int, told: Participant | JointOutcome | Abandonment) -> JointState:
+        """Let a client hear what became of its insert."""
+        sent = state.sent[number]
+        if isinstance(told, Participant):
+            return state._replace(sent=put(state.sent, number, sent._replace(prepared=(*sent.prepared, told))))
+        is_duplicate = isinstance(told, JointInserted) and told.is_duplicate
+        self.probes.add(
+            "duplicate" if is_duplicate else HEARD.get(told if isinstance(told, Abandonment) else type(told), "")
+        )
+        if isinstance(told, Abandonment):
+            return state
+        attempt = len(sent.prepared)
+        is_refused = is_duplicate or not isinstance(told, JointInserted | fx.InDoubt)
+        refused = (*sent.refused, _joint_id(number, attempt)) if is_refused else sent.refused
+        again = isinstance(told, MapChanged | ParticipantGone) and attempt < self.model.attempts
+        threads = put(put(sent.threads, PREPARES, NOT_BEGUN), COMMITS, NOT_BEGUN) if again else sent.threads
+        heard = sent._replace(refused=refused, told=told, threads=threads)
+        return state._replace(sent=put(state.sent, number, heard))
+
+    def _at(self, state: JointState, at: At, place: int) -> JointState:
+        """Return a state in which a thread stands at a place."""
+        if at.kind == "start":
+            process = state.processes[at.number]._replace(start=place)
+            return state._replace(processes=put(state.processes, at.number, process))
+        if at.kind == "duty":
+            return state._replace(duties=put(state.duties, at.number, place))
+        sent = state.sent[at.number]
+        # A client that begins anew has reset its threads: the one that has told it so ends all the same.
+        stands = NOT_BEGUN if place == END and sent.threads[at.thread] == NOT_BEGUN else place
+        return state._replace(
+            sent=put(state.sent, at.number, sent._replace(threads=put(sent.threads, at.thread, stands)))
+        )
+
+
+def _reads_log(effect: Any) -> bool:
+    """Whether an effect reads entries of a log."""
+    return isinstance(effect, fx.GetMany) and "/log-" in effect.paths[0]
+
+
+def _seat_of(joint: Joint, thread: int) -> int:
+    """Return where a thread of an insert runs."""
+    coordinator = SEATS.index(joint.coordinator)
+    return coordinator if thread == COMMITS else 1 - coordinator
+
+
+def _joint_id(number: int, attempt: int) -> fx.JointId:
+    """Return the id of an attempt of an insert."""
+    return fx.JointId(f"{number}.{attempt}")
+
+
+def _me(seat: str, number: int) -> bytes:
+    """Return what a process writes into `host`."""
+    return f"{seat}{number}".encode()
+
+
+def gets_of(tree: Tree) -> tuple[tuple[int, fx.LogIndex, GetEntry], ...]:
+    """Return (shard, index, entry) of each insert in the logs of the shards."""
+    logs = ((number, log_of(tree, shard)) for number, shard in enumerate(SHARDS))
+    return tuple((number, index, entry) for number, log in logs for index, entry in log if isinstance(entry, GetEntry))
+
+
+def verdicts_of(tree: Tree) -> tuple[tuple[int, Verdict], ...]:
+    """Return (shard, entry) of each end of a quorum in the logs of the shards."""
+    logs = ((number, log_of(tree, shard)) for number, shard in enumerate(SHARDS))
+    return tuple(
+        (number, entry) for number, log in logs for _, entry in log if isinstance(entry, SettleEntry | FailEntry)
+    )
+
+
+def opened_in(tree: Tree, seat: int) -> tuple[tuple[fx.LogIndex, GetEntry], ...]:
+    """Return the inserts of a seat's shard whose quorum is open."""
+    ended = {entry.insert for number, entry in verdicts_of(tree) if number == seat % 2}
+    return tuple(
+        (index, entry)
+        for number, index, entry in gets_of(tree)
+        if number == seat % 2 and quorum_of(entry) and entry.insert not in ended
+    )
+
+
+def number_of(staging: fx.StagingId) -> int:
+    """Return which insert of the model a staging id belongs to."""
+    return int(staging.partition("-")[2].partition(".")[0])
