@@ -46,6 +46,7 @@ def wrong(model: Model, state: JointState) -> Iterator[str]:
             if joint in entries:
                 yield f"J4: {joint} is refused, and in the log"
         if isinstance(sent.told, JointInserted):
+            # A client is told of a duplicate exactly when another insert had its token.
             is_own = sent.told.joint.partition(".")[0] == str(number)
             if len(shards.get(sent.told.joint, ())) < len(SHARDS) or is_own == sent.told.is_duplicate:
                 yield f"J4: insert {number} is told {sent.told}"
@@ -72,9 +73,11 @@ def wrong_to_come(model: Model, state: JointState, after: JointState) -> str | N
     for shard, index, entry in gets_of(after.tree):
         if (shard, index) in known:
             continue
+        # The coordinator commits through its own session, so only the other replica can be without one.
         is_own = model.inserts[number_of(entry.insert)].coordinator == entry.replica
         if not is_own and not state.tree.exists(layout.is_active(Replica(SHARDS[shard], entry.replica))):
             return f"J5: {entry.insert} comes, and {entry.replica} has no session"
+        # In the place of a content hash the rows carry the version of the map by which they were split.
         if any(part.content_hash.partition("@")[2] != str(version.version) for part in entry.parts):
             return f"D6: {entry.insert} comes under map {version.version}"
     return None
@@ -89,6 +92,7 @@ def wrong_ends(state: JointState) -> Iterator[str]:
         if isinstance(end, SettleEntry) and len(end.holders) < quorum_of(gets[end.insert]):
             yield f"J2: {end.insert} settles with {end.holders}"
     for joint, its in ends.items():
+        # One kind of end, in each of the shards, and in none of them twice.
         if (
             len({type(end) for end in its}) > 1
             or len({end.insert for end in its}) != len(SHARDS)
@@ -98,6 +102,7 @@ def wrong_ends(state: JointState) -> Iterator[str]:
     for name in state.tree.children(layout.joint_tokens(PLACE)) or ():
         path = layout.joint_token(PLACE, fx.BlockId(name))
         node = state.tree.get(path)
+        # The token is free once its insert has failed; another insert may have it by then.
         taken = None if node is None else decode_token(node.value, path).joint
         if any(isinstance(end, FailEntry) for end in ends.get(taken, ())):
             yield f"J2: {taken} has failed, and has its token"

@@ -46,6 +46,7 @@ from replitree_verify.world.kernel import END, Kernel
 
 SEATS = ("a", "b", "c", "d")
 SHARDS = (TablePlace("/c/tables/d~0", incarnation="s0"), TablePlace("/c/tables/d~1", incarnation="s1"))
+# Seats a and c are replicas of the first shard, b and d of the second: the shard of a seat is its number modulo 2.
 REPLICAS = tuple(Replica(SHARDS[number % 2], seat) for number, seat in enumerate(SEATS))
 PLACE = layout.sharded("/c", "d")
 NOT_BEGUN = -1
@@ -292,6 +293,7 @@ class Space(small_search.Space[JointState]):
             yield from self._of_seat(state, seat)
         yield from self._of_duties(state)
         if state.maps:
+            # Inserts see no more of a map than its version, so its value stays empty.
             tree = committed(state.tree, (fx.Set(layout.shard_map(PLACE), b"", fx.ANY_VERSION),))
             yield "the map changes", state._replace(tree=tree, maps=state.maps - 1)
         if self.model.forgets and not state.forgotten:
@@ -358,6 +360,7 @@ class Space(small_search.Space[JointState]):
             after = state._replace(processes=put(state.processes, seat, listing), retakes=retakes)
             yield f"{SEATS[seat]} lists", after
         if process.listed is not None:
+            # An activation waits until the session of the process before has ended; here that end comes with it.
             me, active = _me(SEATS[seat], process.number), layout.is_active(replica)
             sessions = (fx.Delete(active, fx.ANY_VERSION),) if state.tree.get(active) is not None else ()
             takes = fx.Set(layout.host(replica), me, fx.ANY_VERSION)
@@ -386,6 +389,7 @@ class Space(small_search.Space[JointState]):
     def _after_crash(self, sent: Sent, joint: Joint, seat: int) -> Iterator[int]:
         """Give where the threads of an insert stand when a process has died: it does not abandon what it has prepared."""
         for thread, place in enumerate(sent.threads):
+            # No process is left that remembers what was prepared, so the next start has to clear it away.
             is_known = thread >= ABANDONS and thread - ABANDONS < len(sent.prepared)
             yield END if _seat_of(joint, thread) == seat and (place > END or is_known) else place
 
@@ -427,6 +431,7 @@ class Space(small_search.Space[JointState]):
                     self.probes.add("swept")
                 return state._replace(folders=state.folders - {(SEATS[seat], staging)}), None
             case ReadQueue():
+                # Everything in the log counts as pulled and not executed, so that a sweep may take none of it.
                 queue = (Queued(index, entry, NOTHING) for index, entry in log_of(state.tree, REPLICAS[seat].table))
                 place = Place(Pointer(START, fx.Version(0)), PartSet.of(()))
                 return state, Loaded(place, tuple(queue), PartSet.of(()))
@@ -458,6 +463,7 @@ class Space(small_search.Space[JointState]):
         attempt = len(sent.prepared)
         is_refused = is_duplicate or not isinstance(told, JointInserted | fx.InDoubt)
         refused = (*sent.refused, _joint_id(number, attempt)) if is_refused else sent.refused
+        # What was prepared for the old map, or by the participant that is gone, stays to be abandoned.
         again = isinstance(told, MapChanged | ParticipantGone) and attempt < self.model.attempts
         threads = put(put(sent.threads, PREPARES, NOT_BEGUN), COMMITS, NOT_BEGUN) if again else sent.threads
         heard = sent._replace(refused=refused, told=told, threads=threads)

@@ -2,6 +2,6 @@
 
 Imports: `core` to `insert`.
 
-Changes: joint inserts, with the checker's models of them (`replitree_verify.joint`); every rule has a mutant that is caught.  The
-map is stored: a change needs a format number and frozen bytes in `tests/formats`.
+Changes: joint inserts, with their models in `replitree_verify.joint`; every rule has a mutant that is caught.  The map is
+stored: a change needs a format number and frozen bytes in `tests/formats`.
 """
