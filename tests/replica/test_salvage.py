@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from replitree.errors import StoreError
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Applied, Publish, Set
 from replitree.protocol.core.parts import inserted_part
@@ -18,6 +19,7 @@ from replitree.replica.parts import own_shares, salvage
 from replitree.replica.parts.salvage import Salvage
 from replitree.replica.table import mending, table_replica
 from replitree.storage.disk import copies as disk_copies
+from replitree.storage.disk.packs import PackedPart, PackIndex
 from replitree.storage.rewrite.empty import empty_content
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
 from tests.replica.test_lost_parts import break_part, lost_count, no_sends, registered
@@ -79,6 +81,9 @@ def keep_copy(node: Node, part: str, place: str) -> None:
         store.freeze((part,), "kept", node.table().definition, 1)
     elif place == "detached":
         store.keep_aside((part,))
+    elif place == "packs":
+        store.packs.stage("0-9.zip", [PackedPart(part, store.manifest(part).bytes)], 1.0)
+        store.packs.publish("0-9.zip")
     else:
         shutil.copytree(store.part_path(part), store.root / "parts" / "all_90_90_0")
 
@@ -103,7 +108,7 @@ def losses(cluster: InProcessCluster) -> float:
     return sum(map(lost_count, cluster.nodes))
 
 
-@pytest.mark.parametrize("place", ["frozen", "detached", "parts"])
+@pytest.mark.parametrize("place", ["frozen", "detached", "parts", "packs"])
 def test_a_part_that_is_broken_everywhere_comes_back_from_a_copy_on_one_disk(
     disks: InProcessCluster, place: str
 ) -> None:
@@ -112,6 +117,27 @@ def test_a_part_that_is_broken_everywhere_comes_back_from_a_copy_on_one_disk(
     lose_everywhere(disks, part)
     disks.wait_equal(KEYS)
     wait_for(lambda: not any(is_broken(registered(node, part)) for node in disks.nodes), "both say that it is whole")
+    assert losses(disks) == 0
+
+
+def test_a_pack_that_can_not_be_read_may_have_the_part(
+    disks: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = disks.nodes
+    part = insert(disks)
+    keep_copy(second, part, "packs")
+    index, packs = second.table().store.packs.index, second.table().store.packs
+
+    def refused(pack: str) -> PackIndex:
+        raise StoreError(f"can't read the pack {pack}: permission denied")
+
+    monkeypatch.setattr(packs, "index", refused)
+    lose_everywhere(disks, part)
+    wait_for(lambda: has_searched(registered(first, part)), "the first has searched")
+    wait_for(lambda: "in a pack" in second.table().lost_parts.reasons.get(part, ""), "the second says why not")
+    assert losses(disks) == 0
+    monkeypatch.setattr(packs, "index", index)
+    disks.wait_equal(KEYS)
     assert losses(disks) == 0
 
 

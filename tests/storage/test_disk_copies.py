@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from replitree.errors import CorruptPart, StoreError
+from replitree.errors import CorruptPart, StoreError, UnsupportedFormat
 from replitree.storage.disk import copies as disk_copies
-from replitree.storage.disk.copies import put_back, search
+from replitree.storage.disk import packs
+from replitree.storage.disk.copies import put_back, put_back_packed, search
+from replitree.storage.disk.packs import PackedPart
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest
 from tests.storage.test_disk import NAMES, damage, stage
@@ -101,6 +103,48 @@ def test_a_copy_that_breaks_before_it_is_put_back_is_not_published(store: PartSt
     with pytest.raises(CorruptPart):
         put_back(store, PART, manifest, files)
     assert not store.has_part(PART)
+
+
+def packed(store: PartStore, name: str = "5-9.zip") -> PartManifest:
+    """Pack the part, and remove its folder; return its manifest."""
+    manifest = store.manifest(PART)
+    store.packs.stage(name, [PackedPart(PART, manifest.bytes)], 1.0)
+    store.packs.publish(name)
+    store.remove_parts((PART,))
+    return manifest
+
+
+def test_a_part_that_stands_whole_in_a_pack_is_put_back_and_stays_in_it(store: PartStore) -> None:
+    content = packed(store).content
+    found = search(store).packs
+    assert put_back_packed(store, found, "1_4_4_0", content) is None
+    assert put_back_packed(store, found, "1_8_8_0", content) is None
+    assert put_back_packed(store, found, PART, "0" * 32) is None
+    assert not store.has_part(PART)
+    assert put_back_packed(store, found, PART, content) == "5-9.zip"
+    assert store.verify(PART).content == content
+    store.packs.verify("5-9.zip")
+    assert list(store.staging.iterdir()) == []
+
+
+def test_a_part_that_is_damaged_in_one_pack_comes_from_another_one(store: PartStore) -> None:
+    data = store.file_path(PART, FILE).read_bytes()
+    other = store.packs.path("7-7.zip")
+    content = packed(store).content
+    other.write_bytes(store.packs.path("5-9.zip").read_bytes())
+    spoiled = bytearray(other.read_bytes())
+    spoiled[spoiled.index(data) + 9] ^= 1
+    store.packs.path("5-9.zip").write_bytes(spoiled)
+    assert put_back_packed(store, ["4-9.zip", "5-9.zip"], PART, content) is None
+    assert put_back_packed(store, search(store).packs, PART, content) == "7-7.zip"
+    assert store.verify(PART).content == content
+
+
+def test_a_pack_of_a_newer_version_may_have_the_part(store: PartStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = packed(store).content
+    monkeypatch.setattr(packs, "FORMAT", 0)
+    with pytest.raises(UnsupportedFormat):
+        put_back_packed(store, search(store).packs, PART, content)
 
 
 def test_a_folder_that_can_not_be_listed_ends_the_search(store: PartStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ is whole for every owner.  That is done only while the replica's own marks keep 
 no object comes back of a share that is garbage.  An object with other bytes is never replaced: the part gets files
 of its own here, by hard links, and moves into a new share later, as every part that is not where it should be.
 
-A part on a disk gets its files by hard links.  Every byte of a copy is verified before it is used, and of an object after it
-was created.
+A part on a disk gets its files by hard links, or from a pack of old parts that has it as a whole.  Every byte of a copy is
+verified before it is used, and of an object after it was created.
 
 A search that found nothing is done again after `LOOK_AGAIN_S`.  Until the first one has ended, a part is not called broken: a
 folder that can't be read may have a copy.
@@ -21,14 +21,14 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError
+from replitree.errors import BadInput, CorruptPart, NotAuthorized, StoreError, UnsupportedFormat
 from replitree.protocol.core.effects import GetMany, Many
 from replitree.protocol.shares.share import ShareId
 from replitree.protocol.shares.share_effects import SharedPart
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.context import LocalParts, TableContext
-from replitree.storage.disk.copies import FoundCopies, put_back, search
+from replitree.storage.disk.copies import FoundCopies, put_back, put_back_packed, search
 from replitree.storage.parts.manifest import FileEntry, PartManifest
 
 LOOK_AGAIN_S = 30.0
@@ -174,7 +174,14 @@ class Salvage:
                 continue
             except _STORE_ERRORS as error:
                 undecided = f"it may have a copy of {part}: {error}"
-        return undecided
+        try:
+            pack = put_back_packed(self._store, copies.packs, part, content)
+        except (*_STORE_ERRORS, UnsupportedFormat) as error:
+            return f"it may have a copy of {part} in a pack: {error}"
+        if pack is None:
+            return undecided
+        self._context.log.warning("part put back from copies on this disk", part=part, copies=f"packs/{pack}")
+        return None
 
     def _manifests(self, copies: FoundCopies, part: str, content: str) -> tuple[PartManifest, ...]:
         with self._lock:

@@ -7,13 +7,16 @@ The folders that are searched, in this order: a part that is set aside meanwhile
 `leaving/`            parts of shares that were set aside or have left, with the copies of objects that they had
 `detached/`           parts that were taken out, also those that were taken out as broken
 `frozen/`             the parts of frozen snapshots
+`packs/`              small old parts, each in a pack with others (`replitree.storage.disk.packs`)
 ====================  =========================================================================================
 
 A manifest counts when it has the content hash that is wanted; a file counts when its size and the checksum of all of its bytes
 are those of a manifest's entry, whatever folder it lies in.  So one copy may be put together of files of several folders.
+A pack has copies of the parts that its index names, each as a whole: nothing is put together of the files in it.
 
 `search` reads every manifest and lists every file once.  It raises `StoreError` when a folder can't be read, so a search that
-ends has looked everywhere.  A manifest that can't be decoded is passed over; its files are looked at all the same.
+ends has looked everywhere.  A manifest that can't be decoded is passed over; its files are looked at all the same.  Of packs it
+lists the names, which say what blocks are in them; `put_back_packed` reads the indexes of those that may have a part.
 
 Absent on purpose: when a copy is used, and for what (`replitree.replica.parts.salvage`).
 """
@@ -28,7 +31,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from replitree.errors import CorruptPart, UnsupportedFormat
+from replitree.protocol.core.parts import parse_part
 from replitree.storage.disk.fetch import check_expected
+from replitree.storage.disk.packs import blocks_of
 from replitree.storage.disk.store import PartStore
 from replitree.storage.files.durable import file_bytes, file_checksum, is_folder, link_file, store_errors, write_file
 from replitree.storage.parts.manifest import MANIFEST_FILE, FileEntry, PartManifest, is_data_file, read_manifest
@@ -38,7 +43,7 @@ from replitree.storage.parts.sums_files import link_sums
 _NO_COPY = frozenset({errno.ENOENT, errno.EIO})
 """Errors for a file that has just left, and for one whose bytes the disk has lost."""
 
-SEARCHED_FOLDERS = ("parts", "leaving", "detached", "frozen")
+SEARCHED_FOLDERS = ("parts", "leaving", "detached", "frozen", "packs")
 """Where copies are searched, below the table's folder."""
 
 
@@ -56,12 +61,15 @@ class FoundCopies:
         Folders with a manifest of a newer format: whether they have a part is not known.
     damaged
         Folders whose manifest is missing or damaged.
+    packs
+        Names of the packs.
     """
 
     manifests: Mapping[str, Sequence[tuple[Path, PartManifest]]]
     files: Mapping[int, Sequence[Path]]
     unreadable: Sequence[Path] = ()
     damaged: Sequence[Path] = ()
+    packs: Sequence[str] = ()
 
     def manifests_of(self, part: str, content_hash: str) -> tuple[PartManifest, ...]:
         """Return the different manifests with this content, in the order in which they were found."""
@@ -154,11 +162,12 @@ def search(store: PartStore) -> FoundCopies:
                     if is_data_file(entry.name) and entry.is_file(follow_symlinks=False):
                         size = entry.stat(follow_symlinks=False).st_size
                         files.setdefault(size, []).append(Path(entry.path))
-    return FoundCopies(manifests, files, unreadable, damaged)
+    # After the folders: what is packed meanwhile has its pack before its folder goes.
+    return FoundCopies(manifests, files, unreadable, damaged, store.packs.names())
 
 
 def copy_folders(root: Path) -> Iterator[Path]:
-    """Yield the folders of a table that may have a copy of a part, in the order of `SEARCHED_FOLDERS`."""
+    """Yield the folders of a table that may have a copy of a part, in the order of `SEARCHED_FOLDERS`; packs are files."""
     for name in SEARCHED_FOLDERS:
         place = root / name
         if not is_folder(place):
@@ -198,6 +207,42 @@ def put_back(store: PartStore, part: str, manifest: PartManifest, files: Mapping
     return store.fetched.finish(part, local.content)
 
 
+def put_back_packed(store: PartStore, packs: Sequence[str], part: str, content_hash: str) -> str | None:
+    """Publish a part again that stands whole in a pack: verified, durable on return.
+
+    Parameters
+    ----------
+    packs
+        Names of the packs that are looked into.
+    content_hash
+        Of the part that is wanted.
+
+    Returns
+    -------
+    str or None
+        The pack; None: none of them has the part as it should be.
+
+    Raises
+    ------
+    UnsupportedFormat
+        A newer replitree has written a pack that may have it.
+    StoreError
+        The disk takes no more, or does not let a pack be read.
+    """
+    block = parse_part(part).block_min
+    for pack in packs:
+        first, last = blocks_of(pack)
+        if not first <= block <= last:
+            continue
+        # A damaged pack, and one that has left meanwhile, have no copy.
+        with suppress(CorruptPart):
+            if part in store.packs.index(pack).parts:
+                store.packs.extract(pack, part, store.fetched.begin(part))
+                store.fetched.finish(part, content_hash)
+                return pack
+    return None
+
+
 def _problem(folder: Path, manifest: PartManifest) -> str:
     """Say what is wrong with a folder that is no whole copy; empty: it is a part of a share, and has no data files."""
     sizes = {entry.name: file_bytes(folder / entry.name) for entry in manifest.files}
@@ -217,4 +262,4 @@ def _stems(name: str) -> tuple[str, ...]:
     return stem, stem.partition("_")[2]
 
 
-__all__ = ["SEARCHED_FOLDERS", "FoundCopies", "copy_folders", "put_back", "search"]
+__all__ = ["SEARCHED_FOLDERS", "FoundCopies", "copy_folders", "put_back", "put_back_packed", "search"]

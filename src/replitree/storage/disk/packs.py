@@ -318,6 +318,23 @@ class PartPacks:
             self._folders.sync_names()
         return Unpacked(tuple(done), damaged)
 
+    def extract(self, pack: str, part: str, folder: Path) -> None:
+        """Write the files of a part in a pack into a folder, in place of what is in it; nothing is synced.
+
+        Raises
+        ------
+        CorruptPart
+            The pack is damaged or gone, or does not have the part as a whole.
+        StoreError
+            The disk takes no more, or does not let the pack be read.
+        """
+        with self._reading(pack), ZipFile(self.path(pack)) as packed:
+            members = _members(packed).get(part, ())
+            with store_errors(f"unpack {part}"):
+                problem = _write_members(packed, members, folder)
+        if problem:
+            raise CorruptPart(f"{part} is damaged in pack {pack}: {problem}")
+
     def _extract(
         self, packed: ZipFile, part: str, members: Mapping[str, Sequence[ZipInfo]], *, synced: bool
     ) -> str | None:
