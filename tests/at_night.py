@@ -83,6 +83,7 @@ AT_NIGHT = {
     "tests/client/test_tags_system.py::test_retention_of_a_table_holds_while_replicas_are_killed": (),
     "tests/client/test_packed_system.py::test_thousands_of_tiny_inserts_are_packed_and_read_after_a_kill": (),
     "tests/client/test_tags_system.py::test_tagged_versions_survive_kills_of_all_replicas": (),
+    "tests/spark/test_packed_feed.py::test_changes_in_packs_have_the_rows_of_the_client_by_the_catalog_and_by_the_format": (),
     "tests/spark/test_named_tables.py::test_a_session_without_the_jar_says_so_as_soon_as_spark_asks": (),
     "tests/spark/test_named_tables.py::test_a_jar_that_does_not_link_falls_back_with_one_clear_line": (),
     "tests/spark/test_catalog_rows.py::test_another_replica_takes_the_statement_of_a_leader_that_is_dead": (),
