@@ -15,6 +15,7 @@ AFTER_THE_GATE = {
     "tests/cli/test_wrong_input.py::test_output_that_can_not_be_written_is_an_error_of_one_line": ("arguments1",),
     "tests/client/test_deletions.py::test_every_reader_shows_what_the_model_has": (),
     "tests/client/test_engines.py::test_engines_agree_on_random_rows": (),
+    "tests/client/test_feed_bytes.py::test_a_feed_takes_at_most_so_many_times_what_was_inserted": (),
     "tests/client/test_feed.py::test_rows_at_a_later_index_are_those_before_and_the_changes": (),
     "tests/fuzz/test_fuzz.py::test_every_input_is_accepted_or_refused": (
         *("tests.fuzz.on_json", "tests.fuzz.on_text", "tests.fuzz.on_http", "tests.fuzz.on_rows"),
