@@ -145,7 +145,7 @@ def test_parts_are_needed_for_as_long_as_the_feed_is_kept(tmp_path: Path) -> Non
     # The parts before and after a mutation; what was appended is followed.
     journal.appended(log.append([EntryChange(LogIndex(4), Change((merged,), (mutated,)), (), now_ms, "mutate")]))
     assert needed() == [new, merged, mutated]
-    assert journal.needed() == (new.name, merged.name, mutated.name)
+    assert [*journal.needed()] == [merged.name, mutated.name, new.name]
     clock[0] += 3_000
     assert needed() == [merged, mutated]
     clock[0] += 1_000
@@ -153,7 +153,7 @@ def test_parts_are_needed_for_as_long_as_the_feed_is_kept(tmp_path: Path) -> Non
     # A consumer holds what entries at or above its index need, whatever the time.
     everything = [part.name for part in (old, new, merged, mutated)]
     assert journal.needed_from(everything, LogIndex(1)) == {new.name, merged.name, mutated.name}
-    assert journal.needed(LogIndex(3)) == (merged.name, mutated.name)
+    assert [*journal.needed(LogIndex(3))] == [merged.name, mutated.name]
     assert journal.is_long()
     journal.trim(LogIndex(1))
     assert not journal.is_long(), "it was done a moment ago"
@@ -162,7 +162,7 @@ def test_parts_are_needed_for_as_long_as_the_feed_is_kept(tmp_path: Path) -> Non
     assert needed() == []
     # A consumer that begins before the feed's time holds what the version log still names.
     assert journal.needed_from(everything, LogIndex(0)) == {*everything}
-    assert journal.needed(LogIndex(1)) == (new.name, merged.name, mutated.name)
+    assert [*journal.needed(LogIndex(1))] == [merged.name, mutated.name, new.name]
     kept_s[0] = 100_000.0
     journal.forget()
     assert needed() == [old, new, merged, mutated]

@@ -347,7 +347,7 @@ def _manifest_of(name: str) -> bytes:
 def _known_by(journal: FeedJournal) -> tuple[int, int, tuple[str, ...]]:
     """Return from where to where a journal knows the entries, and the parts that they need."""
     journal.read()
-    return journal.first, journal.end, journal.needed(LogIndex(0))
+    return journal.first, journal.end, tuple(journal.needed(LogIndex(0)))
 
 
 @contextmanager

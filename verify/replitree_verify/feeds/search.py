@@ -8,7 +8,7 @@ from dataclasses import replace
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, LostEntry, SettleEntry, quorum_of
 from replitree.protocol.feed.definition import EMPTY
-from replitree.replica.kit import old_parts, packed_parts, version_log
+from replitree.replica.kit import needed_parts, old_parts, packed_parts, version_log
 from replitree.replica.perform import versions
 from replitree_verify.engine.small_search import Rules, Searched, patched, search_all
 from replitree_verify.feeds.giving import EXPIRED, GAP, OFF, REFUSED, Answer, first_known, forget_all, given_by
@@ -24,8 +24,14 @@ SMALL = {
     (old_parts, "PACK_PARTS_MIN"): 1,
     (old_parts, "PACK_PARTS_MAX"): 2,
     (packed_parts, "COPY_S"): 0.0,
+    (needed_parts, "RECENT_PARTS"): 1,
+    (needed_parts, "MOVED_AT_ONCE"): 1,
+    (needed_parts, "CHUNK_BITS"): 1,
 }
-"""Segments and packs are so small here that models have several, and nothing stays because it is new."""
+"""Segments and packs are so small here that models have several, and nothing stays because it is new.
+
+Of the parts that the feed needs one keeps its name in memory, and two blocks make a chunk of rows.
+"""
 
 SILENT = ("fail", "merge", "alter", "storage", "view", "roll")
 

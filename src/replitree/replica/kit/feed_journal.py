@@ -6,7 +6,8 @@ then on.
 
 Guarantee: every entry from `first` to `end` is known, without a gap.
 
-Memory: about 220 bytes for each part that is needed.  Any thread may use it.
+Memory: about 17 bytes for each part of an insert that is needed (`replitree.replica.kit.needed_parts` has more).  Any thread
+may use it.
 """
 
 from __future__ import annotations
@@ -15,18 +16,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 
 from replitree.errors import ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.feed.definition import EntryFeed, OpenInserts, advance, is_damaged_by
 from replitree.protocol.upkeep.consumers import NO_FLOOR
+from replitree.replica.kit.needed_parts import Need, NeededParts
 from replitree.replica.kit.version_log import NotedEntry, Segment, VersionLog
 
 _NO_OPENS, _NOWHERE = OpenInserts(), LogIndex(-1)
-_NEVER = 0, _NOWHERE
-"""When a part is needed that no known entry needs."""
 
 TRIM_S = 60.0
 """How often what is needed no more is forgotten, in seconds."""
@@ -46,14 +45,13 @@ class FedEntry:
 class _Known:
     """What entries without a gap say, from `first` up to `end`.
 
-    `needed` has for each part the timestamp and the index of the last entry that needs it, the newest last; of entries up to
-    `forgotten` it may lack parts.  `losses` has the lost parts.
+    `needed` may lack parts of entries up to `forgotten`.  `losses` has the lost parts.
     """
 
     first: LogIndex = _NOWHERE
     end: LogIndex = _NOWHERE
     opens: OpenInserts = _NO_OPENS
-    needed: dict[str, tuple[int, LogIndex]] = field(default_factory=dict)
+    needed: NeededParts = field(default_factory=NeededParts)
     forgotten: LogIndex = _NOWHERE
     losses: list[tuple[LogIndex, Part]] = field(default_factory=list)
 
@@ -69,7 +67,7 @@ class _Known:
 
     def _begin(self, index: LogIndex, opens: OpenInserts) -> None:
         self.first = self.end = index
-        self.opens, self.needed, self.losses = opens, {}, []
+        self.opens, self.needed, self.losses = opens, NeededParts(), []
 
     def take(self, noted: NotedEntry) -> None:
         """Take in the entry at `end`."""
@@ -81,9 +79,7 @@ class _Known:
         self.opens, feed = advance(self.opens, step)
         for unit in feed.units:
             for part in unit.parts:
-                # The newest come last.
-                self.needed.pop(part.name, None)
-                self.needed[part.name] = noted.timestamp_us, noted.index
+                self.needed.add(part, (noted.timestamp_us, noted.index))
         if step.lost and not step.change.is_empty:
             self.losses.append((noted.index, parse_part(step.lost)))
         self.end = noted.changed.next
@@ -171,8 +167,7 @@ class FeedJournal:
         if not self._is_read or now < self._trimmed_at + TRIM_S:
             return False
         with self._lock:
-            oldest_us, _ = next(iter(self._known.needed.values()), (None, 0))
-        return oldest_us is not None and oldest_us < 1_000_000 * (now - (kept_s or 0.0))
+            return self._known.needed.has_before(1_000_000 * (now - (kept_s or 0.0)))
 
     def trim(self, floor: LogIndex) -> None:
         """Forget what is needed no more: neither for the feed's time, nor from an index on, which consumers hold."""
@@ -180,11 +175,8 @@ class FeedJournal:
         self._trimmed_at = now
         since_us = 1_000_000 * (now - kept_s)
         with self._lock:
-            needed = self._known.needed
-            over = takewhile(lambda part: needed[part][0] < since_us and needed[part][1] < floor, needed)
-            for part in list(over):
-                _, last = needed.pop(part)
-                self._known.forgotten = max(self._known.forgotten, last)
+            last = self._known.needed.forget(lambda need: need[0] < since_us and need[1] < floor)
+            self._known.forgotten = max(self._known.forgotten, last)
 
     def is_over(self, entry: FedEntry) -> bool:
         """Return whether the feed does not keep what an entry needs any more, unless a consumer holds it."""
@@ -199,33 +191,39 @@ class FeedJournal:
         self.read()
         since_us = 1_000_000 * (self._clock() - kept_s)
         with self._lock:
-            needed = self._known.needed
-            return tuple(part for part in parts if needed.get(part, _NEVER)[0] < since_us)
+            needs = self._known.needed.of(parts)
+        return tuple(part for part, (last_us, _) in zip(parts, needs, strict=True) if last_us < since_us)
 
     def needed_from(self, parts: Sequence[str], index: LogIndex) -> frozenset[str]:
         """Return those of some parts that entries at or above an index need.  Raises OSError when the disk refuses."""
         self._read_from(index)
         with self._lock:
-            needed = self._known.needed
-            return frozenset(part for part in parts if needed.get(part, _NEVER)[1] >= index)
+            needs = self._known.needed.of(parts)
+        return frozenset(part for part, (_, last) in zip(parts, needs, strict=True) if last >= index)
 
-    def needed(self, floor: LogIndex = NO_FLOOR) -> tuple[str, ...]:
-        """Return the parts that the feed needs, and those of entries at or above an index, those of the newest entries last.
+    def needed(self, floor: LogIndex = NO_FLOOR) -> Iterator[str]:
+        """Give the parts that the feed needs, and those of entries at or above an index, about the newest first.
 
-        Raises as `unneeded`.
+        What comes meanwhile may be left out, and what was needed before is given once or twice.  Raises as `unneeded`.
         """
         kept_s = self._feed_s()
         if kept_s is None and floor >= NO_FLOOR:
-            return ()
+            return
         self._read_from(floor)
         since_us = 0 if kept_s is None else 1_000_000 * (self._clock() - kept_s)
+
+        def is_needed(need: Need) -> bool:
+            return need[1] >= floor or (kept_s is not None and need[0] >= since_us)
+
         with self._lock:
-            needed = self._known.needed.items()
-            return tuple(
-                part
-                for part, (last_us, last) in needed
-                if last >= floor or (kept_s is not None and last_us >= since_us)
-            )
+            known = self._known.needed
+            named, chunks = known.named(), known.chunks()
+        yield from (part for part, need in named if is_needed(need))
+        # One after the other: there may be millions of rows.
+        for chunk in chunks:
+            with self._lock:
+                some = [part for part, need in known.rows(chunk) if is_needed(need)]
+            yield from some
 
     def entries(self, start: LogIndex, end: LogIndex) -> Iterator[FedEntry]:
         """Give the entries from an index up to another, both of them from `first` to `end`.

@@ -4,6 +4,8 @@ A replica that was away may get a merged part in place of the parts of inserts (
 feed is on, or a consumer holds them, it fetches these from replicas that keep them, some at a time, the newest first.  They are
 old parts from the first moment on: no commit registers them.
 
+A feed may need millions of parts, so they are looked at some at a time: a look does not hold up what pulls and executes.
+
 Guarantee: no part that the table has, or that an entry of the queue still brings or takes, is touched.  A part that is gone
 from the fold, and of which no entry of the queue speaks, is never registered again: names of parts never come back.
 
@@ -14,6 +16,8 @@ the feed is then read at another replica.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from replitree.protocol.core.effects import Fetched, FetchPart
 from replitree.protocol.core.parts import Part, parse_part
@@ -23,6 +27,9 @@ from replitree.replica.perform.exchange import Exchange
 
 FETCHED_AT_ONCE = 64
 """Parts that one round fetches at most."""
+
+LOOKED_AT_ONCE = 1_024
+"""Parts that are looked at while nothing is pulled or executed."""
 
 REST = 9
 """After a look, none comes for so many times as long as it took: a feed may need millions of parts."""
@@ -58,7 +65,9 @@ class FeedParts:
         if time.monotonic() < self._look_at:
             return
         began = time.monotonic()
-        wanted = [part for part in self.missing() if part not in self._nowhere][-FETCHED_AT_ONCE:]
+        some = [*islice((part for part in self.missing() if part not in self._nowhere), FETCHED_AT_ONCE)]
+        # The look may have taken a while: what it has found first is looked at once more.
+        wanted = self._missing_of(some)
         self._look_at = time.monotonic() + REST * (time.monotonic() - began)
         if not wanted:
             return
@@ -73,9 +82,19 @@ class FeedParts:
         if len(left) < len(wanted):
             self._context.log.info("fetched parts of the change feed", parts=len(wanted) - len(left))
 
-    def missing(self) -> list[Part]:
-        """Return what the feed needs and this replica has not got, the newest last.  Raises OSError when the disk refuses."""
+    def missing(self) -> Iterator[Part]:
+        """Give what the feed needs and this replica has not got, about the newest first.
+
+        Raises
+        ------
+        OSError
+            The disk refuses.
+        """
         needed = map(parse_part, self._journal.needed(self._old_parts.feed_floor))
+        while some := [*islice(needed, LOOKED_AT_ONCE)]:
+            yield from self._missing_of(some)
+
+    def _missing_of(self, needed: Sequence[Part]) -> list[Part]:
         with self._progress.changed:
             place, queue = self._progress.place, self._progress.queue()
             if place is None or self._progress.is_torn:

@@ -25,7 +25,7 @@ def status_of(table: TableReplica) -> dict[str, object]:
     feed_missing: int | None = None
     # None when the disk refuses to say.
     with suppress(OSError):
-        feed_missing = len(table.maintenance.feed_parts.missing())
+        feed_missing = sum(1 for _ in table.maintenance.feed_parts.missing())
     return {
         "table": table.definition.name,
         "replica": table.replica.name,
