@@ -215,10 +215,10 @@ def roll(replica: Replica, epoch: fx.Epoch) -> Stage:
     return None
 
 
-def begin_anew(replica: Replica, epoch: fx.Epoch, idle: tuple[fx.StagingId, ...]) -> Stage:
+def begin_anew(replica: Replica, me: bytes, epoch: fx.Epoch, idle: tuple[fx.StagingId, ...]) -> Stage:
     """Do what a start does behind its activation."""
     loaded = yield ReadQueue()
-    yield from forget_prepared(replica, epoch, idle)
+    yield from forget_prepared(replica, me, epoch, idle)
     yield from sweep_staging(idle, loaded)
     return None
 
@@ -368,7 +368,7 @@ class Space(small_search.Space[JointState]):
             host = tree.get(layout.host(replica))
             assert host is not None
             idle = tuple(fx.StagingId(each) for each in sorted(process.listed))
-            start = self._kernel.begin(begin_anew, replica, fx.Epoch(host.version), idle)
+            start = self._kernel.begin(begin_anew, replica, me, fx.Epoch(host.version), idle)
             taken = process._replace(epoch=host.version, listed=None, start=start)
             yield f"{SEATS[seat]} activates", state._replace(tree=tree, processes=put(state.processes, seat, taken))
         if process.start != END:

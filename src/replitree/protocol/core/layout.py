@@ -27,7 +27,7 @@ No other module builds a path.  The tree is design 3.1; operators who know Click
     <replicas>/<r>/log_pointer            index of the next entry to pull, and of the inserts that are open there
     <replicas>/<r>/queue/queue-N          pulled and not yet executed, named by index
     <replicas>/<r>/parts/<part>           registered parts, value: content hash
-    <replicas>/<r>/prepared/<staging>     what this process has staged for a joint insert (`protocol.sharded.prepare`)
+    <replicas>/<r>/prepared/<staging>     which process has staged this for a joint insert (`protocol.sharded.prepare`)
     <replicas>/<r>/dropped                exists from the moment that the replica is taken out of the table
 
 where ``<replicas>`` is ``<table>/replicas-<incarnation>``, and the incarnation is the value of ``<table>``: another one each

@@ -7,9 +7,10 @@ The replica is a *participant*.  It runs in a process of its own, apart from the
 3. *abandon*   Check(host @ epoch), Delete(prepared/<staging id>)        from here on no coordinator can
 4. *remove*    the files
 
-The commit of the joint insert deletes the same node (`protocol.sharded.joint_insert`).  So steps 3 and the joint insert exclude
-each other, and the files go only after step 3 has certainly taken place (J3).  If the node is gone, the joint insert has taken
-place: the files stay, and the executor publishes them when the replica has pulled the entry.
+The value of the node names the process.  The commit of the joint insert deletes the same node
+(`protocol.sharded.joint_insert`).  So step 3 and the joint insert exclude each other, and the files go only after step 3 has
+certainly taken place (J3).  If the node is gone, the joint insert has taken place: the files stay, and the executor publishes
+them when the replica has pulled the entry.
 
 ============================================  ==================================================================
 the participant crashes                       what is left, and what becomes of it
@@ -165,7 +166,7 @@ def prepare(
 
     Returns
     -------
-    What the coordinator needs, or the answer to the client; then nothing is left but perhaps a node that the next activation
+    What the coordinator needs, or the answer to the client; then nothing is left but perhaps a node, which the next process
     forgets.
     """
     replica, path = preparer.replica, layout.prepared(preparer.replica, staging)
@@ -181,7 +182,7 @@ def prepare(
     reason = "the replica's epoch changes all the time; try again"
     for _ in range(EPOCHS_MAX):
         host = fx.Check(layout.host(replica), participant.epoch)
-        announced = yield fx.Commit(host, *parents, fx.Create(path))
+        announced = yield fx.Commit(host, *parents, fx.Create(path, preparer.me))
         match announced:
             case fx.Applied():
                 return participant
@@ -249,28 +250,31 @@ def abandon(participant: Participant, me: bytes) -> fx.Procedure[Abandonment]:
     return Abandonment.LEFT
 
 
-def forget_prepared(replica: Replica, epoch: fx.Epoch, idle: Collection[fx.StagingId]) -> fx.Procedure[int]:
-    """Delete the nodes of what earlier processes have prepared; return how many are gone.
+def forget_prepared(replica: Replica, me: bytes, epoch: fx.Epoch, idle: Collection[fx.StagingId]) -> fx.Procedure[int]:
+    """Delete the nodes of what earlier processes have prepared, and of what this one does not hold; return how many are gone.
 
-    A start does this between its activation and its sweep: the folder of a node that is left is swept by the next start.
+    A start does this between its activation and its sweep: a node that is left is forgotten by the next start.
 
     Parameters
     ----------
-    replica, epoch
-        The replica, and its epoch: the activation ends every joint insert that has an earlier one.
+    replica, me, epoch
+        The replica, its process as in `activate`, and its epoch: the activation has ended every joint insert with an earlier one.
     idle
-        The staging folders that no process held before the activation, as of `start.list_idle_staging`.
+        The staging folders that the process did not hold before the activation, as of `start.list_idle_staging`.
     """
     names: tuple[str, ...] = (yield fx.Children(layout.all_prepared(replica))) or ()
-    doomed = tuple(name for name in names if name in idle)
+    paths = tuple(layout.prepared(replica, fx.StagingId(name)) for name in names)
+    many: fx.Many = (yield fx.GetMany(paths)) if paths else fx.Many(())
+    doomed = tuple(
+        path
+        for name, path, node in zip(names, paths, many.nodes, strict=True)
+        if node is not None and (node.value != me or name in idle)
+    )
     gone = 0
     for first in range(0, len(doomed), FORGET_BATCH):
-        batch = doomed[first : first + FORGET_BATCH]
-        paths = (layout.prepared(replica, fx.StagingId(name)) for name in batch)
-        forgotten = yield fx.Commit(
-            fx.Check(layout.host(replica), epoch), *(fx.Delete(path, fx.ANY_VERSION) for path in paths)
-        )
+        deletes = (fx.Delete(path, FIRST_VERSION) for path in doomed[first : first + FORGET_BATCH])
+        forgotten = yield fx.Commit(fx.Check(layout.host(replica), epoch), *deletes)
         if not isinstance(forgotten, fx.Applied):
             break
-        gone += len(batch)
+        gone += len(doomed[first : first + FORGET_BATCH])
     return gone
