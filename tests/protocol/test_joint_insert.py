@@ -21,7 +21,15 @@ from replitree.protocol.sharded.joint_insert import (
     JointInserted,
     joint_insert,
 )
-from replitree.protocol.sharded.prepare import Abandonment, Participant, ParticipantGone, Preparer, abandon, prepare
+from replitree.protocol.sharded.prepare import (
+    Abandonment,
+    Participant,
+    ParticipantGone,
+    Preparer,
+    abandon,
+    forget_prepared,
+    prepare,
+)
 from tests.protocol.tree_world import TreeWorld
 
 PLACE = layout.sharded("/c", "d")
@@ -135,6 +143,17 @@ def test_what_was_abandoned_is_not_inserted_and_what_was_inserted_is_not_abandon
     assert isinstance(world.insert("j2", own, another), JointInserted)
     assert world.run(abandon(another, ME)) is Abandonment.COMMITTED
     assert world.staged == {"a", "c"}
+
+
+def test_a_start_forgets_what_earlier_processes_have_prepared_and_what_its_own_does_not_hold() -> None:
+    world = ShardWorld()
+    replica, epoch = world.prepare(1, "b").replica, fx.Epoch(1)
+    world.prepare(1, "c")
+    assert world.run(forget_prepared(replica, ME, epoch, ())) == 0
+    assert world.run(forget_prepared(replica, ME, epoch, (fx.StagingId("c"),))) == 1
+    assert world.tree.children(layout.all_prepared(replica)) == ("b",)
+    assert world.run(forget_prepared(replica, b"the next one", epoch, ())) == 1
+    assert world.tree.children(layout.all_prepared(replica)) == ()
 
 
 def test_a_shard_with_views_takes_no_rows_of_a_joint_insert() -> None:

@@ -258,7 +258,7 @@ def forget_prepared(replica: Replica, me: bytes, epoch: fx.Epoch, idle: Collecti
     Parameters
     ----------
     replica, me, epoch
-        The replica, its process as in `activate`, and its epoch: the activation has ended every joint insert with an earlier one.
+        The replica, its process as in `activate`, and its epoch: the activation has ended joint inserts with an earlier one.
     idle
         The staging folders that the process did not hold before the activation, as of `start.list_idle_staging`.
     """
