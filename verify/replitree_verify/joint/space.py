@@ -18,7 +18,7 @@ from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.insert.quorum import give_up, join
 from replitree.protocol.membership.table import table_nodes
-from replitree.protocol.program.stages import MemoryEffect, Stage
+from replitree.protocol.program.stages import Stage
 from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.sharded.joint_insert import (
     JointInsert,
@@ -57,7 +57,7 @@ PREPARES, COMMITS, ABANDONS = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Tell(MemoryEffect):
+class Tell:
     """A replica tells what became of what it was asked, and lets go of what it has staged unless it has `Participant`."""
 
     staging: fx.StagingId
@@ -87,7 +87,7 @@ ENDS = {SettleEntry: "settled", FailEntry: "failed"}
 
 
 @dataclass(frozen=True, slots=True)
-class ReadQueue(MemoryEffect):
+class ReadQueue:
     """A replica has pulled all of its log.  Outcome: `Loaded`."""
 
 
