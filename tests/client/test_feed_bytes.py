@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from replitree.replica.kit import old_parts
+from replitree.replica.parts.merges import Merges
 from replitree.replica.table import table_replica
 from tests.client.test_feed import DAY
 from tests.replica.inprocess import InProcessCluster, wait_for
@@ -22,7 +23,9 @@ Start = Callable[[float], InProcessCluster]
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts a replica whose old parts go at once but for what the feed needs, and are packed after some seconds."""
-    monkeypatch.setattr(old_parts, "PACK_PARTS_MIN", 2)
+    # All parts become old at once: what is left after others have been packed would be too little for a pack.
+    monkeypatch.setattr(Merges, "choose", lambda _merges: ())
+    monkeypatch.setattr(old_parts, "PACK_PARTS_MIN", INSERTS)
     monkeypatch.setattr(table_replica, "MAINTENANCE_S", 0.05)
     clusters = list[InProcessCluster]()
 
