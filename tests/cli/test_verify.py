@@ -68,6 +68,14 @@ def test_models_beside_those_of_the_table(run: Run, model: str, mutant: str, inv
         assert (ran.status, told in ran.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"), [("insert_two_lane", "insert_two_lanes"), ("joint_insrt", "joint_insert"), ("pack", "none")]
+)
+def test_a_name_that_no_model_has_is_answered_with_names_like_it(run: Run, wrong: str, meant: str) -> None:
+    ran = run("verify", "explore", wrong)
+    assert (ran.status, f"no model {wrong!r} (" in ran.err, meant in ran.err) == (2, True, True)
+
+
 def test_no_two_models_have_one_name(run: Run) -> None:
     names = [model["name"] for model in run("verify", "list", "--json").json]
     assert len(names) == len(set(names))

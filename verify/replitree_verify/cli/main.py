@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -67,11 +68,7 @@ Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch
 @app.command("list")
 def list_models(as_json: Json = False) -> None:
     """List the models with their invariants and mutants."""
-    # Imported by the commands that need it, here and below: models import the whole protocol, and `history` needs none.
-    from replitree_verify import registry
-    from replitree_verify.small_models import list_beside
-
-    models = [*registry.list_models(), *list_beside(), *registry.list_packed()]
+    models = _every_model()
     out = Output(as_json)
     if as_json:
         out.json(models)
@@ -88,6 +85,14 @@ def list_models(as_json: Json = False) -> None:
     print(f"every state is checked for: {', '.join(dict.fromkeys(name for m in models for name in m['invariants']))}")
 
 
+def _every_model() -> list[dict[str, Any]]:
+    # Imported by the commands that need it, here and below: models import the whole protocol, and `history` needs none.
+    from replitree_verify import registry
+    from replitree_verify.small_models import list_beside
+
+    return [*registry.list_models(), *list_beside(), *registry.list_packed()]
+
+
 @app.command("explore")
 def explore(
     model: Model,
@@ -101,6 +106,12 @@ def explore(
     from replitree_verify import registry
     from replitree_verify.small_models import explore_beside, list_beside
 
+    mutants = {each["name"]: each["mutants"] for each in _every_model()}
+    if model not in mutants:
+        near = ", ".join(get_close_matches(model, mutants)) or "none has a name like it"
+        raise BadInput(f"there is no model {model!r} ({near}): `replitree verify list` shows all {len(mutants)}")
+    if mutant is not None and mutant not in mutants[model]:
+        raise BadInput(f"model {model} has no mutant {mutant!r}; it has {', '.join(mutants[model]) or 'none'}")
     limits = parse_settings(settings or [])
     if model in [packed["name"] for packed in registry.list_packed()]:
         if reduction is not None:
@@ -115,10 +126,6 @@ def explore(
             )
         result = _plain(explore_beside(model, mutant))
     else:
-        registry.find_model(model)
-        known = next(each["mutants"] for each in registry.list_models() if each["name"] == model)
-        if mutant is not None and mutant not in known:
-            raise BadInput(f"model {model} has no mutant {mutant!r}; it has {', '.join(known) or 'none'}")
         result = _plain(registry.explore(model, mutant, reduction, symmetric=symmetry))
     if as_json:
         Output(as_json).json(result)
