@@ -64,7 +64,7 @@ AFTER_THE_GATE = {
     ),
     "tests/verify/bridge/test_replication.py::test_a_part_whose_loss_is_being_executed_is_not_declared_lost_again": (),
     "tests/verify/bridge/test_replication.py::test_steps_of_a_model_are_actions_of_the_packed_model": ("drop_range",),
-    "tests/verify/feeds/test_feeds.py::test_mutant_is_caught": ("folders-go-before-their-pack", "pack-not-synced"),
+    "tests/verify/feeds/test_feeds.py::test_mutant_is_caught": ("pack-not-synced",),
     "tests/verify/histories/test_search.py::test_every_anomaly_of_a_small_history_is_one_by_itself": (),
     "tests/verify/histories/test_search.py::test_rules_and_search_agree_on_small_histories": (),
     "tests/verify/histories/test_search.py::test_search_and_all_orders_agree": (),
