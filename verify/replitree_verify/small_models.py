@@ -1,4 +1,4 @@
-"""The models beside those of the table's protocol, by name: blob groups, tablets, views, joint inserts, the feed, leases.
+"""The models beside those of the table's protocol, by name: blob groups, tablets, views, sharded tables, the feed, leases.
 
 All have one search, `engine.small_search`.
 """
@@ -30,6 +30,9 @@ from replitree_verify.openings.search import search as search_openings
 from replitree_verify.patches.patch import Patch, read_patches
 from replitree_verify.pins import is_nightly
 from replitree_verify.registry import WORKERS_MAX, Result, violations_of
+from replitree_verify.sharded.model import DESCRIPTIONS as OF_SHARDED_TABLES
+from replitree_verify.sharded.model import MODELS as SHARDED_TABLES
+from replitree_verify.sharded.search import search as search_sharded_tables
 from replitree_verify.tablets.models.catalog import MODELS as TABLETS
 from replitree_verify.tablets.search import search as search_tablets
 from replitree_verify.tablets.simulate import simulate as simulate_histories
@@ -62,6 +65,7 @@ ROOMS = (
     ),
     Room(VIEWS, read_patches("views"), OF_VIEWS, search_views),
     Room(JOINT_INSERTS, read_patches("joint"), OF_JOINT_INSERTS, search_joint_inserts),
+    Room(SHARDED_TABLES, read_patches("sharded"), OF_SHARDED_TABLES, search_sharded_tables),
     Room(FEEDS, read_patches("feeds"), OF_FEEDS, search_feeds),
     Room((LEASE,), read_patches("leases"), OF_LEASES, search_lease),
 )

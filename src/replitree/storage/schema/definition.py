@@ -29,6 +29,7 @@ from msgspec import UNSET, UnsetType
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput, UnsupportedFormat
 from replitree.protocol.core.layout import check_table_name
+from replitree.protocol.sharded.places import check_hosted_name
 from replitree.storage.files.formats import decode_known
 from replitree.storage.files.names import format_name, split_list
 from replitree.storage.schema.columns import Column, ColumnStep, History, columns_before, columns_ever
@@ -430,7 +431,7 @@ def decode_unchecked(metadata: bytes, columns: bytes) -> TableDefinition:
     body = decode_known(_columns_decoder, columns, "the table's columns node", COLUMNS_FORMATS)
     try:
         stored = TableDefinition(
-            name=check_table_name(head.name),
+            name=check_hosted_name(head.name),
             table_id=_check_table_id(head.table_id),
             columns=tuple(column.as_stored() for column in body.columns),
             order_by=head.order_by,

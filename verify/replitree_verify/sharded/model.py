@@ -1,0 +1,147 @@
+"""What is explored of a sharded table's life: who creates it, who drops it, who else wants its name, and what goes wrong.
+
+The table ``d`` has one or two shards.  Each creation has an incarnation of its own.  One that is not small takes several
+commits: one for each shard, one before them and one after them.  Its process may die, and another one may finish it.
+
+A replica may join the first shard, and leaves it when the shard is marked as dropped.  A client who drops the table drops it
+again as long as replicas are left, or the outcome is not known.  Left out: what is in the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from replitree_verify.engine.small_search import Declaration
+from replitree_verify.world.faults import Fault
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "S1": "a table that is there has all its shards, whole, and none of them is being dropped",
+    "S2": "a name is that of a sharded table, or of one that is not, never of both",
+    "S3": "a shard belongs to the sharded table that has the name",
+    "S4": "what a client is told is true: of a table that is created, not created, or dropped",
+    "S5": "where nothing moves, a table is half made or half dropped only if a process has died, or has said so",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """A client creates the table; small: in one commit."""
+
+    incarnation: str
+    is_small: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Model(Declaration):
+    """A name to explore.
+
+    Attributes
+    ----------
+    creates
+        Who creates the table.
+    finishes
+        How many other processes finish the creation of one that is half made.
+    drops
+        How many clients drop it, at any moment.
+    plains
+        How many clients create a table that is not sharded under the name.
+    joins
+        Whether a replica joins the first shard.
+    attempts
+        How often a client drops, at most.
+    shards
+        How many the table has.
+    """
+
+    creates: tuple[Create, ...]
+    finishes: int = 0
+    drops: int = 0
+    plains: int = 0
+    joins: bool = False
+    attempts: int = 2
+    shards: int = 2
+
+
+MODELS = (
+    Model(
+        "sharded_created",
+        "a table is created in several commits, and the answer of one is lost, while another one wants its name",
+        creates=(Create("i"),),
+        plains=1,
+        faults={Fault.UNKNOWN: 1},
+        probes=("created", "taken", "unsettled", "applied late", "name refused"),
+    ),
+    Model(
+        "sharded_crash",
+        "the process that creates a table dies at any moment, and two others finish it",
+        creates=(Create("i"),),
+        finishes=2,
+        faults={Fault.CRASH: 1},
+        probes=("created", "crashed", "finished"),
+    ),
+    Model(
+        "sharded_two",
+        "two clients create the table at once, one of them in one commit",
+        creates=(Create("i"), Create("j", is_small=True)),
+        faults={Fault.UNKNOWN: 1},
+        probes=("created", "exists", "half-made", "unsettled"),
+    ),
+    Model(
+        "sharded_dropped",
+        "a table is dropped while it is created, and again when the answer of a commit was lost",
+        creates=(Create("i"),),
+        drops=1,
+        attempts=3,
+        faults={Fault.UNKNOWN: 1},
+        probes=("created", "gone", "dropped meanwhile", "applied late"),
+    ),
+    Model(
+        "sharded_dropped_twice",
+        "two clients drop a table at once, and one of them dies",
+        creates=(Create("i", is_small=True),),
+        drops=2,
+        faults={Fault.CRASH: 1},
+        shards=1,
+        probes=("created", "gone", "crashed"),
+    ),
+    Model(
+        "sharded_anew",
+        "a table is dropped, and created anew under its name",
+        creates=(Create("i", is_small=True), Create("j", is_small=True)),
+        drops=2,
+        attempts=1,
+        shards=1,
+        probes=("created", "gone", "exists", "dropping"),
+    ),
+    Model(
+        "sharded_anew_unknown",
+        "the same with one client who drops, and the answer of a commit is lost",
+        creates=(Create("i", is_small=True), Create("j", is_small=True)),
+        drops=1,
+        attempts=3,
+        faults={Fault.UNKNOWN: 1},
+        shards=1,
+        probes=("created", "gone", "applied late"),
+    ),
+    Model(
+        "sharded_anew_half",
+        "a creation in several commits is dropped while the answer of one is lost, and the table is created anew",
+        creates=(Create("i"), Create("j", is_small=True)),
+        drops=1,
+        attempts=2,
+        faults={Fault.UNKNOWN: 1},
+        shards=1,
+        probes=("created", "gone", "applied late", "dropped meanwhile"),
+    ),
+    Model(
+        "sharded_joined",
+        "a replica joins a shard while the table is created and dropped",
+        creates=(Create("i"),),
+        drops=1,
+        attempts=4,
+        joins=True,
+        shards=1,
+        probes=("joined", "shards left", "gone"),
+    ),
+)
