@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from replitree.protocol.core.effects import BlockId, LogIndex, StagingId
+from replitree.protocol.upkeep.clean_blocks import Block
 from replitree_verify.engine.small_search import Declaration
 from replitree_verify.world.faults import Fault
 
@@ -26,6 +28,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "J5": "an entry of a participant comes only while the participant has a session",
     "D4": "a token is applied once over all shards and maps",
     "D6": "rows come in under the map by which they were split",
+    "TOKENS": "a token goes with its insert, when that fails, or when it was found too old; one that was taken anew stays",
 }
 
 
@@ -63,6 +66,10 @@ class Model(Declaration):
         The seats that let the log of their shard go on below another parent.
     abandons
         Whether participants abandon.
+    cleans, known
+        The seats that forget every token, and what each remembers of an earlier turn.
+    asks_again
+        Whether a client whose coordinator has died asks the next process.
     """
 
     inserts: tuple[Joint, ...]
@@ -74,6 +81,9 @@ class Model(Declaration):
     gives_up: tuple[str, ...] = ()
     rolls: tuple[str, ...] = ()
     abandons: bool = True
+    cleans: tuple[str, ...] = ()
+    known: tuple[tuple[BlockId, Block], ...] = ()
+    asks_again: bool = False
 
 
 MODELS = (
@@ -219,5 +229,36 @@ MODELS = (
         gives_up=("a",),
         abandons=False,
         probes=("failed", "duplicate"),
+    ),
+    Model(
+        "joint_asked_again",
+        "the process of the coordinator dies, and its client asks the next one with the same rows",
+        inserts=(Joint("a", "x"),),
+        faults={Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        attempts=1,
+        abandons=False,
+        asks_again=True,
+        probes=("duplicate", "own gone", "applied late"),
+    ),
+    Model(
+        "joint_cleaned",
+        "tokens are forgotten by two replicas while one is given up, and taken anew",
+        inserts=(Joint("a", "x", quorum=2), Joint("b", "x")),
+        attempts=1,
+        gives_up=("c",),
+        cleans=("a", "c"),
+        abandons=False,
+        probes=("failed", "inserted"),
+    ),
+    Model(
+        "joint_cleaned_known",
+        "a replica that forgets tokens remembers one of an insert that has failed, and another one has it",
+        inserts=(Joint("a", "x", quorum=2), Joint("b", "x")),
+        attempts=1,
+        gives_up=("c",),
+        cleans=("a",),
+        known=((BlockId("x"), Block(1, StagingId("a0-0.1"), LogIndex(0))),),
+        abandons=False,
+        probes=("failed", "inserted"),
     ),
 )

@@ -28,7 +28,7 @@ def search(model: Model, mutant: Patch | None = None) -> Searched:
 
     def wrong_step(state: JointState, happened: str, after: JointState, is_new: bool) -> str | None:
         del happened, is_new
-        return None if after.tree is state.tree else wrong_to_come(model, state, after)
+        return None if after.tree is state.tree else wrong_to_come(model, state, after) or wrongly_cleaned(state, after)
 
     rules = Rules(always=violations, at_rest=wrong_at_rest, step=wrong_step)
     found = search_all(space, rules, mutant)
@@ -46,8 +46,8 @@ def wrong(model: Model, state: JointState) -> Iterator[str]:
             if joint in entries:
                 yield f"J4: {joint} is refused, and in the log"
         if isinstance(sent.told, JointInserted):
-            # A client is told of a duplicate exactly when another insert had its token.
-            is_own = sent.told.joint.partition(".")[0] == str(number)
+            # A client is told of a duplicate exactly when another insert had its token; one that has asked again, always.
+            is_own = sent.told.joint.partition(".")[0] == str(number) and sent.lost is None
             if len(shards.get(sent.told.joint, ())) < len(SHARDS) or is_own == sent.told.is_duplicate:
                 yield f"J4: insert {number} is told {sent.told}"
     for _, _, entry in gets:
@@ -60,7 +60,7 @@ def wrong(model: Model, state: JointState) -> Iterator[str]:
         failed = {entry.insert for _, entry in verdicts_of(state.tree) if isinstance(entry, FailEntry)}
         its = (entry for _, _, entry in gets if model.inserts[number_of(entry.insert)].token == token)
         applied = {entry.joint for entry in its if entry.insert not in failed}
-        if len(applied) > 1 and not state.forgotten:
+        if len(applied) > 1 and not state.forgotten and not state.judged:
             yield f"D4: {token} is applied as {sorted(map(str, applied))}"
     yield from wrong_ends(state)
 
@@ -80,6 +80,20 @@ def wrong_to_come(model: Model, state: JointState, after: JointState) -> str | N
         # In the place of a content hash the rows carry the version of the map by which they were split.
         if any(part.content_hash.partition("@")[2] != str(version.version) for part in entry.parts):
             return f"D6: {entry.insert} comes under map {version.version}"
+    return None
+
+
+def wrongly_cleaned(state: JointState, after: JointState) -> str | None:
+    """Return which token has gone in a step although its insert has neither failed nor was it found too old."""
+    failed = {entry.insert for _, entry in verdicts_of(after.tree) if isinstance(entry, FailEntry)}
+    for name in state.tree.children(layout.joint_tokens(PLACE)) or ():
+        path = layout.joint_token(PLACE, fx.BlockId(name))
+        node = state.tree.get(path)
+        if node is None or after.tree.get(path) is not None or state.forgotten != after.forgotten:
+            continue
+        insert = decode_token(node.value, path).inserts[0].insert
+        if insert not in failed and (name, insert) not in state.judged:
+            return f"TOKENS: {name} of {insert} is removed"
     return None
 
 

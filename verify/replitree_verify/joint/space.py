@@ -13,31 +13,42 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry, Verdict, quorum_of
 from replitree.protocol.core.fold import NOTHING
+from replitree.protocol.core.joint_tokens import decode_token
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.insert.quorum import give_up, join
 from replitree.protocol.membership.table import table_nodes
-from replitree.protocol.program.stages import Stage
+from replitree.protocol.program.coordinator import (
+    Asked,
+    CoordinatorOutcome,
+    KeepOwn,
+    OwnGone,
+    OwnTurn,
+    TakeOwn,
+    insert_jointly,
+)
+from replitree.protocol.program.participant import (
+    AcceptRows,
+    AwaitForgetting,
+    AwaitGivingUp,
+    ForgetTurn,
+    GiveUpTurn,
+    Hold,
+    LetGo,
+    forget_stale,
+    give_up_prepared,
+    prepare_rows,
+)
+from replitree.protocol.program.stages import Accepted, AwaitCleaning, End, ReportTrouble, Stage, Then
+from replitree.protocol.program.token_cleaner import clean_joint_tokens
 from replitree.protocol.propose.roll_over import roll_over
-from replitree.protocol.sharded.joint_insert import (
-    JointInsert,
-    JointInserted,
-    JointOutcome,
-    MapChanged,
-    joint_insert,
-)
-from replitree.protocol.sharded.prepare import (
-    Abandonment,
-    Participant,
-    ParticipantGone,
-    Preparer,
-    abandon,
-    forget_prepared,
-    prepare,
-)
+from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
+from replitree.protocol.sharded.prepare import Abandonment, Participant, ParticipantGone
+from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
 from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
 from replitree.protocol.state.start import sweep_staging
+from replitree.protocol.upkeep.clean_blocks import Block, Window
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
 from replitree_verify.joint.model import Joint, Model
@@ -58,13 +69,15 @@ PREPARES, COMMITS, ABANDONS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """A replica tells what became of what it was asked, and lets go of what it has staged unless it has `Participant`."""
+    """A replica tells its client what became of what it was asked."""
 
-    staging: fx.StagingId
-    outcome: Participant | JointOutcome | Abandonment
+    outcome: Participant | CoordinatorOutcome | Abandonment
 
 
-ALONE = (fx.AdoptEpoch, fx.Sync, fx.ChildrenMany, Tell)
+MEMORY = (AcceptRows, Hold, LetGo, TakeOwn, KeepOwn, ReportTrouble, AwaitGivingUp, AwaitForgetting, AwaitCleaning, Tell)
+"""Effects on the memory of a process."""
+
+ALONE = (fx.AdoptEpoch, fx.Sync, fx.ChildrenMany, *MEMORY)
 """Effects that are taken together with the step before.
 
 A process is told of its epoch with the answer to its commit; a commit proves which parents of logs are open.  Reads of logs are
@@ -72,10 +85,14 @@ no steps of their own either: an entry that is searched for never changes, and o
 never comes.
 """
 
+MAP = encode_map(first_map(["k"], {Shard(0): 1, Shard(1): 1}, 2))
+"""Inserts see no more of a map than its version, so its value stays the same."""
+
 HEARD: Mapping[Any, str] = {
     JointInserted: "inserted",
     MapChanged: "map changed",
     ParticipantGone: "participant gone",
+    OwnGone: "own gone",
     fx.InDoubt: "in doubt",
     Abandonment.REMOVED: "abandoned",
     Abandonment.COMMITTED: "committed before",
@@ -138,19 +155,26 @@ class Sent(NamedTuple):
         What it has heard last.
     threads
         Where its threads stand.
+    own
+        What the coordinator's process holds of it.
+    lost
+        Under which id the coordinator had staged its rows when it died; the client asks it again.
     """
 
     map_version: int = 0
     prepared: tuple[Participant, ...] = ()
     refused: tuple[fx.JointId, ...] = ()
-    told: JointOutcome | None = None
+    told: CoordinatorOutcome | None = None
     threads: tuple[int, ...] = ()
+    own: Participant | None = None
+    lost: fx.StagingId | None = None
 
 
 class JointState(NamedTuple):
     """A state: `folders` are (seat, staging id) of what is staged, `late` the commits on their way; others as of the model.
 
-    `duties`: where those who count themselves and give up stand.
+    `duties`: where those who count themselves, give up and clean stand; `judged`: (token, staging id) of the tokens that a
+    cleaner has found too old, by the entry that they name first.
     """
 
     tree: Tree
@@ -163,6 +187,7 @@ class JointState(NamedTuple):
     maps: int
     retakes: tuple[str, ...]
     forgotten: bool = False
+    judged: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def key(self) -> JointState:
@@ -170,30 +195,30 @@ class JointState(NamedTuple):
         return self
 
 
-def take_part(preparer: Preparer, epoch: fx.Epoch, staging: fx.StagingId, request: fx.RequestId) -> Stage:
-    """Prepare a client's rows, as a participant."""
-    yield Tell(staging, (yield from prepare(preparer, epoch, staging, (request,))))
+def take_part(replica: Replica, request: fx.RequestId) -> Stage:
+    """Prepare a client's rows, as a participant, and tell."""
+    ended = yield from prepare_rows(replica, request, 1, True)
+    assert isinstance(ended, End)
+    yield Tell(ended.outcome)
     return None
 
 
-def coordinate(
-    preparer: Preparer, epoch: fx.Epoch, staging: fx.StagingId, request: fx.RequestId, terms: tuple[Any, ...]
-) -> Stage:
-    """Stage the coordinator's rows, commit, and remove them again if the commit has certainly not taken place."""
-    own = yield from prepare(preparer, epoch, staging, (request,))
-    assert isinstance(own, Participant)
-    joint, token, map_version, other, quorum = terms
-    insert = JointInsert(joint, PLACE, token, map_version, (own, other), quorum)
-    outcome = yield from joint_insert(insert, preparer.me)
-    if not (isinstance(outcome, JointInserted) and not outcome.is_duplicate) and not isinstance(outcome, fx.InDoubt):
-        yield from abandon(own, preparer.me)
-    yield Tell(staging, outcome)
+def coordinate(replica: Replica, request: fx.RequestId, asked: Asked, is_staged: bool) -> Stage:
+    """Stage the coordinator's rows unless that is done, commit, and tell."""
+    if not is_staged:
+        yield from prepare_rows(replica, request, 1, False)
+    ended = yield from insert_jointly(replica, request, asked)
+    assert isinstance(ended, End | Then)
+    yield Tell(ended.outcome)
     return None
 
 
-def let_go(participant: Participant, me: bytes) -> Stage:
-    """Abandon what was prepared."""
-    yield Tell(participant.staging, (yield from abandon(participant, me)))
+def let_go(participant: Participant) -> Stage:
+    """Give up what was prepared, and tell; `participant` is what the process takes its turn for."""
+    del participant
+    ended = yield from give_up_prepared()
+    assert isinstance(ended, End)
+    yield Tell(ended.outcome)
     return None
 
 
@@ -215,11 +240,18 @@ def roll(replica: Replica, epoch: fx.Epoch) -> Stage:
     return None
 
 
-def begin_anew(replica: Replica, me: bytes, epoch: fx.Epoch, idle: tuple[fx.StagingId, ...]) -> Stage:
-    """Do what a start does behind its activation."""
+def clean(replica: Replica, epoch: fx.Epoch, known: tuple[tuple[fx.BlockId, Block], ...]) -> Stage:
+    """Forget every token."""
+    del epoch
+    yield from clean_joint_tokens(replica, Window(count=0), known)
+    return None
+
+
+def begin_anew(replica: Replica, idle: tuple[fx.StagingId, ...]) -> Stage:
+    """Do what a start does behind its activation, and forget what is stale then."""
     loaded = yield ReadQueue()
-    yield from forget_prepared(replica, me, epoch, idle)
     yield from sweep_staging(idle, loaded)
+    yield from forget_stale(replica)
     return None
 
 
@@ -236,17 +268,19 @@ class Space(small_search.Space[JointState]):
         self.model = model
         self.probes = set[str]()
         self._kernel = Kernel()
-        asked = ((count, model.joins), (lose_patience, model.gives_up), (roll, model.rolls))
+        asked = ((count, model.joins), (lose_patience, model.gives_up), (roll, model.rolls), (clean, model.cleans))
         self._duties = tuple((duty, seat) for duty, seats in asked for seat in seats)
         # The others have nothing to do.
         self._seats = tuple(
-            number for number, seat in enumerate(SEATS) if number < 2 or seat in (*model.joins, *model.gives_up)
+            number
+            for number, seat in enumerate(SEATS)
+            if number < 2 or seat in (*model.joins, *model.gives_up, *model.cleans)
         )
 
     @override
     def first(self) -> JointState:
         nodes: list[fx.Operation] = [fx.Create(path) for path in ("/c", "/c/tables", "/c/sharded", PLACE)]
-        nodes += (fx.Create(layout.shard_map(PLACE)), fx.Create(layout.joint_tokens(PLACE)))
+        nodes += (fx.Create(layout.shard_map(PLACE), MAP), fx.Create(layout.joint_tokens(PLACE)))
         nodes.append(fx.Create(layout.joint_inserts(PLACE)))
         for shard in SHARDS:
             nodes += table_nodes(shard, b"", b"", encode_log(shard))
@@ -289,12 +323,12 @@ class Space(small_search.Space[JointState]):
             if arrival.is_applied:
                 self.probes.add("applied late")
             yield "a late commit arrives", state._replace(tree=arrival.tree, late=arrival.late)
+        yield from self._give_up_own(state)
         for seat in self._seats:
             yield from self._of_seat(state, seat)
         yield from self._of_duties(state)
         if state.maps:
-            # Inserts see no more of a map than its version, so its value stays empty.
-            tree = committed(state.tree, (fx.Set(layout.shard_map(PLACE), b"", fx.ANY_VERSION),))
+            tree = committed(state.tree, (fx.Set(layout.shard_map(PLACE), MAP, fx.ANY_VERSION),))
             yield "the map changes", state._replace(tree=tree, maps=state.maps - 1)
         if self.model.forgets and not state.forgotten:
             names = state.tree.children(layout.joint_tokens(PLACE)) or ()
@@ -305,33 +339,50 @@ class Space(small_search.Space[JointState]):
 
     def _begin(self, state: JointState, number: int, thread: int, seat: int) -> Iterator[tuple[str, JointState]]:
         """Begin a thread of an insert, if it is its turn."""
-        sent, process, joint = state.sent[number], state.processes[seat], self.model.inserts[number]
-        attempt, request, me = len(sent.prepared), fx.RequestId(number), _me(SEATS[seat], process.number)
-        staging = fx.StagingId(f"{SEATS[seat]}{process.number}-{number}.{attempt}")
-        assert process.epoch is not None
+        sent, joint, request = state.sent[number], self.model.inserts[number], fx.RequestId(number)
+        attempt, at = len(sent.prepared), At("insert", number, thread)
         # The replica pulls before it stages: it knows the parent that the log has now.
         marks = state.tree.children(layout.open_logs(REPLICAS[seat].table)) or ()
         here = Replica(REPLICAS[seat].table.below(max(map(layout.parent_named, marks))), SEATS[seat])
-        epoch, preparer = fx.Epoch(process.epoch), Preparer(here, me, START)
         what = f"{SEATS[seat]} begins to"
         if thread == PREPARES:
             version = state.tree.get(layout.shard_map(PLACE))
             assert version is not None
-            place = self._kernel.begin(take_part, preparer, epoch, staging, request)
+            place = self._kernel.begin(take_part, here, request)
             after = state._replace(sent=put(state.sent, number, sent._replace(map_version=version.version)))
-            yield f"{what} prepare {joint.token}", self._at(after, At("insert", number, thread), place)
+            yield f"{what} prepare {joint.token}", self._settled(after, seat, at, place)
         elif thread == COMMITS and attempt and sent.threads[PREPARES] == END:
-            joint_id = _joint_id(number, attempt)
+            joint_id, others = _joint_id(number, attempt), sent.prepared[-1:]
             # The participant could not prepare once more.
             if joint_id in sent.refused:
                 return
-            terms = joint_id, fx.BlockId(joint.token), fx.Version(sent.map_version), sent.prepared[-1], joint.quorum
-            own = Preparer(here, me, START, is_apart=False)
-            place = self._kernel.begin(coordinate, own, epoch, staging, request, terms)
-            yield f"{what} insert {joint.token}", self._at(state, At("insert", number, thread), place)
+            own = sent.lost or (sent.own.staging if sent.own is not None else self._staging(state, number, seat))
+            terms = joint_id, fx.BlockId(joint.token), fx.Version(sent.map_version), own, others, joint.quorum
+            is_staged = sent.lost is not None or sent.own is not None
+            place = self._kernel.begin(coordinate, here, request, Asked(*terms), is_staged)
+            yield f"{what} insert {joint.token}", self._settled(state, seat, at, place)
         elif thread >= ABANDONS and thread - ABANDONS < attempt and self.model.abandons:
-            place = self._kernel.begin(let_go, sent.prepared[thread - ABANDONS], me)
-            yield f"{what} abandon {joint.token}", self._at(state, At("insert", number, thread), place)
+            place = self._kernel.begin(let_go, sent.prepared[thread - ABANDONS])
+            yield f"{what} abandon {joint.token}", self._settled(state, seat, at, place)
+
+    def _staging(self, state: JointState, number: int, seat: int) -> fx.StagingId:
+        """Return the id under which a seat stages the rows of an insert now."""
+        process, attempt = state.processes[seat].number, len(state.sent[number].prepared)
+        return fx.StagingId(f"{SEATS[seat]}{process}-{number}.{attempt}")
+
+    def _give_up_own(self, state: JointState) -> Iterator[tuple[str, JointState]]:
+        """Give each way in which a coordinator gives up rows that it has kept for another try."""
+        for number, (joint, sent) in enumerate(zip(self.model.inserts, state.sent, strict=True)):
+            if sent.own is None or sent.threads[COMMITS] > END:
+                continue
+            seat, staging = SEATS.index(joint.coordinator), sent.own.staging
+            process = state.processes[seat]
+            after = state._replace(
+                folders=state.folders - {(joint.coordinator, staging)},
+                processes=put(state.processes, seat, process._replace(held=process.held - {staging})),
+                sent=put(state.sent, number, sent._replace(own=None)),
+            )
+            yield f"{joint.coordinator} gives up {staging}", after
 
     def _of_seat(self, state: JointState, seat: int) -> Iterator[tuple[str, JointState]]:
         """Give what happens to the process of a seat: it dies, activates, and sweeps."""
@@ -341,8 +392,10 @@ class Space(small_search.Space[JointState]):
         if left is not None:
             sessions = (fx.Delete(layout.is_active(replica), fx.ANY_VERSION),) if process.epoch is not None else ()
             sent = tuple(
-                each._replace(threads=tuple(self._after_crash(each, joint, seat)))
-                for joint, each in zip(self.model.inserts, state.sent, strict=True)
+                self._after_crash(
+                    each, joint, seat, each.own.staging if each.own else self._staging(state, number, seat)
+                )
+                for number, (joint, each) in enumerate(zip(self.model.inserts, state.sent, strict=True))
             )
             # What it has executed and is open it counts itself for once more (`quorum.rejoin`).
             duties = tuple(
@@ -368,7 +421,7 @@ class Space(small_search.Space[JointState]):
             host = tree.get(layout.host(replica))
             assert host is not None
             idle = tuple(fx.StagingId(each) for each in sorted(process.listed))
-            start = self._kernel.begin(begin_anew, replica, me, fx.Epoch(host.version), idle)
+            start = self._kernel.begin(begin_anew, replica, idle)
             taken = process._replace(epoch=host.version, listed=None, start=start)
             yield f"{SEATS[seat]} activates", state._replace(tree=tree, processes=put(state.processes, seat, taken))
         if process.start != END:
@@ -381,17 +434,32 @@ class Space(small_search.Space[JointState]):
             if place > END:
                 yield from self._go_on(state, seat, at, place)
             opened, epoch = opened_in(state.tree, seat), state.processes[seat].epoch
-            if place == NOT_BEGUN and epoch is not None and (opened or duty is roll):
-                terms = () if duty is roll else opened[0]
+            if place == NOT_BEGUN and epoch is not None and (opened or duty in (roll, clean)):
+                terms = opened[0] if opened else ()
+                if duty in (roll, clean):
+                    terms = () if duty is roll else (self.model.known,)
                 begun = self._kernel.begin(duty, REPLICAS[seat], fx.Epoch(epoch), *terms)
-                yield f"{whose} begins to {duty.__name__}", self._at(state, at, begun)
+                after = state
+                if duty is clean:
+                    known = frozenset((token, block.insert) for token, block in self.model.known)
+                    after = state._replace(judged=state.judged | known)
+                yield f"{whose} begins to {duty.__name__}", self._settled(after, seat, at, begun)
 
-    def _after_crash(self, sent: Sent, joint: Joint, seat: int) -> Iterator[int]:
-        """Give where the threads of an insert stand when a process has died: it does not abandon what it has prepared."""
-        for thread, place in enumerate(sent.threads):
-            # No process is left that remembers what was prepared, so the next start has to clear it away.
+    def _after_crash(self, sent: Sent, joint: Joint, seat: int, staging: fx.StagingId) -> Sent:
+        """Return an insert of which a process has died: it does not abandon what it has prepared."""
+        threads = list(sent.threads)
+        for thread, place in enumerate(threads):
+            # No process is left that remembers what was prepared, so the next one has to clear it away.
             is_known = thread >= ABANDONS and thread - ABANDONS < len(sent.prepared)
-            yield END if _seat_of(joint, thread) == seat and (place > END or is_known) else place
+            if _seat_of(joint, thread) == seat and (place > END or is_known):
+                threads[thread] = END
+        if SEATS[seat] != joint.coordinator:
+            return sent._replace(threads=tuple(threads))
+        lost = sent.lost
+        if sent.threads[COMMITS] > END and self.model.asks_again:
+            # The client has heard nothing, and asks the next process.
+            lost, threads[COMMITS] = lost or staging, NOT_BEGUN
+        return sent._replace(threads=tuple(threads), own=None, lost=lost)
 
     def _go_on(self, state: JointState, seat: int, at: At, place: int) -> Iterator[tuple[str, JointState]]:
         """Give each way in which the effect of a thread may end."""
@@ -421,11 +489,11 @@ class Space(small_search.Space[JointState]):
         match effect:
             case fx.Stage(staging, (request,)):
                 sent, token = state.sent[request], self.model.inserts[request].token
-                held = process._replace(held=process.held | {staging})
-                after = state._replace(
-                    folders=state.folders | {(SEATS[seat], staging)}, processes=put(state.processes, seat, held)
-                )
+                after = state._replace(folders=state.folders | {(SEATS[seat], staging)})
                 return after, fx.Staged((fx.StagedPart("all", 1, 1, f"{token}@{sent.map_version}"),))
+            case fx.ListStaging():
+                here = {staging for at, staging in state.folders if at == SEATS[seat]}
+                return state, tuple(sorted(here - process.held))
             case fx.RemoveStaging(staging):
                 if at.kind == "start" and (SEATS[seat], staging) in state.folders:
                     self.probes.add("swept")
@@ -443,13 +511,53 @@ class Space(small_search.Space[JointState]):
                 ), None
             case fx.Sync():
                 return state, None
-            case Tell(staging, outcome):
-                held = process if isinstance(outcome, Participant) else process._replace(held=process.held - {staging})
-                after = state._replace(processes=put(state.processes, seat, held))
-                return self._hear(after, at.number, outcome), None
+            case fx.GetMany(paths) if at.kind == "duty" and paths[0].startswith(layout.joint_tokens(PLACE)):
+                return self._judge(state, paths), answer(state.tree, effect)
+            case Tell(outcome):
+                return self._hear(state, at.number, outcome), None
+        if isinstance(effect, MEMORY):
+            return self._remember(state, seat, at, effect)
         return state, answer(state.tree, effect)
 
-    def _hear(self, state: JointState, number: int, told: Participant | JointOutcome | Abandonment) -> JointState:
+    def _remember(self, state: JointState, seat: int, at: At, effect: Any) -> tuple[JointState, Any]:
+        """Perform an effect on the memory of a process."""
+        process, me, epoch = state.processes[seat], _me(SEATS[seat], state.processes[seat].number), fx.Epoch(0)
+        if process.epoch is not None:
+            epoch = fx.Epoch(process.epoch)
+        sent = state.sent[at.number] if at.kind == "insert" else Sent()
+        match effect:
+            case AcceptRows(request):
+                staging = self._staging(state, request, seat)
+                held = process._replace(held=process.held | {staging})
+                return state._replace(processes=put(state.processes, seat, held)), Accepted(me, epoch, START, staging)
+            case Hold(participant) if not participant.is_apart:
+                return state._replace(sent=put(state.sent, at.number, sent._replace(own=participant))), None
+            case LetGo(staging):
+                held = process._replace(held=process.held - {staging})
+                after = state._replace(processes=put(state.processes, seat, held))
+                if sent.own is not None and sent.own.staging == staging:
+                    after = after._replace(sent=put(state.sent, at.number, sent._replace(own=None)))
+                return after, None
+            case TakeOwn():
+                return state, OwnTurn(me, sent.own)
+            case AwaitGivingUp():
+                return state, GiveUpTurn(sent.prepared[at.thread - ABANDONS], me)
+            case AwaitForgetting():
+                return state, ForgetTurn(me, epoch)
+            case AwaitCleaning():
+                return state, epoch
+        return state, None
+
+    def _judge(self, state: JointState, paths: tuple[str, ...]) -> JointState:
+        """Note which tokens a cleaner has read for the first time."""
+        names, judged = {token for token, _ in state.judged}, set(state.judged)
+        for path in paths:
+            node, token = state.tree.get(path), path.rpartition("/")[2]
+            if node is not None and token not in names:
+                judged.add((token, decode_token(node.value, path).inserts[0].insert))
+        return state._replace(judged=frozenset(judged))
+
+    def _hear(self, state: JointState, number: int, told: Participant | CoordinatorOutcome | Abandonment) -> JointState:
         """Let a client hear what became of its insert."""
         sent = state.sent[number]
         if isinstance(told, Participant):
@@ -461,7 +569,10 @@ class Space(small_search.Space[JointState]):
         if isinstance(told, Abandonment):
             return state
         attempt = len(sent.prepared)
-        is_refused = is_duplicate or not isinstance(told, JointInserted | fx.InDoubt)
+        is_refused = not isinstance(told, JointInserted | fx.InDoubt)
+        if isinstance(told, JointInserted):
+            # A client that has asked again hears of its own insert as of a duplicate.
+            is_refused = is_duplicate and told.joint != _joint_id(number, attempt)
         refused = (*sent.refused, _joint_id(number, attempt)) if is_refused else sent.refused
         # What was prepared for the old map, or by the participant that is gone, stays to be abandoned.
         again = isinstance(told, MapChanged | ParticipantGone) and attempt < self.model.attempts

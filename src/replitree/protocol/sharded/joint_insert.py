@@ -53,12 +53,12 @@ from msgspec import UNSET
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import GetEntry, encode_entry
+from replitree.protocol.core.entries import GetEntry, decode_entry, encode_entry, quorum_of
 from replitree.protocol.core.joint_tokens import JointValue, ShardInsert, TokenValue, decode_token, encode_token
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import NOT_SENT, reaches_back
 from replitree.protocol.insert.insert import EPOCHS_MAX, find_insert
-from replitree.protocol.insert.quorum import open_quorum
+from replitree.protocol.insert.quorum import Awaited, open_quorum
 from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone
 
@@ -271,3 +271,58 @@ def _settle(
     if written[0][1] is not None:
         return JointInserted(insert.id, written)
     return renewed if (yield from reaches_back(table, own.log_from)) else fx.InDoubt()
+
+
+def find_joint(place: str, beside: TablePlace, token: fx.BlockId) -> fx.Procedure[JointInserted | None]:
+    """Look which joint insert has a token, for a client that has lost its answer.
+
+    Parameters
+    ----------
+    place, beside
+        The path of the sharded table, and one of its shards.
+
+    Returns
+    -------
+    A duplicate.  None: the token is free; that no insert has had it is certain only if no process can still be inserting it, and
+    tokens are forgotten in time.
+    """
+    path = layout.joint_token(place, token)
+    yield fx.Sync(path)
+    node: fx.Node | None = yield fx.Get(path)
+    if node is None:
+        return None
+    value = decode_token(node.value, path)
+    return JointInserted(value.joint, (yield from _find(beside, value.inserts)), is_duplicate=True)
+
+
+def find_awaited(
+    place: str, own: TablePlace, token: fx.BlockId, inserted: JointInserted, request: fx.RequestId
+) -> fx.Procedure[Awaited | fx.InDoubt | None]:
+    """Find out whether an insert has to wait for a quorum.
+
+    Parameters
+    ----------
+    place, own, token
+        The path of the sharded table, the shard whose log its coordinator follows, and the token that was asked for.
+    inserted, request
+        What has the token, and who waits.
+
+    Returns
+    -------
+    None: it counts.  `InDoubt`: its quorum is open, or has failed meanwhile, and the log of this shard does not tell which.
+    """
+    index = dict(inserted.written).get(own.name)
+    if index is not None:
+        path = layout.log_entry(own, index)
+        node: fx.Node | None = yield fx.Get(path)
+        entry = None if node is None else decode_entry(node.value, path)
+        if isinstance(entry, GetEntry) and quorum_of(entry):
+            return Awaited(index, entry, (request,), inserted.is_duplicate)
+    if not inserted.is_duplicate:
+        return None
+    # The earlier insert has no rows in this shard, or its entry is gone.  If it is open no more and has its token still, it has
+    # settled: the commit by which it fails deletes the token.
+    is_open: fx.Node | None = yield fx.Get(layout.joint_insert(place, inserted.joint))
+    path = layout.joint_token(place, token)
+    taken: fx.Node | None = None if is_open is not None else (yield fx.Get(path))
+    return None if taken is not None and decode_token(taken.value, path).joint == inserted.joint else fx.InDoubt()

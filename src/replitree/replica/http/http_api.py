@@ -20,6 +20,7 @@ from replitree.replica.http.http_base import Handlers, json_response, response
 from replitree.replica.http.http_commands import CommandHandlers
 from replitree.replica.http.http_exchange import ExchangeHandlers
 from replitree.replica.http.http_insert import InsertHandlers
+from replitree.replica.http.http_joint import JointHandlers
 from replitree.replica.http.http_merges import MergeHandlers, RewriteHandlers
 from replitree.replica.http.http_reads import ReadHandlers
 from replitree.replica.http.http_stores import StoreHandlers
@@ -48,6 +49,7 @@ class HttpApi(Handlers):
             # First: aiohttp tries the paths of a table in this order, and every other replica fetches each small insert's part.
             ExchangeHandlers(tables),
             InsertHandlers(tables, inserts),
+            JointHandlers(tables, inserts),
             ReadHandlers(tables),
             CommandHandlers(tables),
             MergeHandlers(tables),

@@ -229,7 +229,7 @@ class InsertHandlers(Handlers):
             with table.uploads.committing(upload):
                 began, manifests = asyncio.get_running_loop().time(), body.manifests
                 try:
-                    folder = await asyncio.to_thread(_sealed, table, upload, body)
+                    folder = await asyncio.to_thread(sealed_upload, table, upload, body)
                 except NoSuchUpload:
                     # The upload may have been committed by an earlier process, or without an answer to the client.
                     earlier = await asyncio.to_thread(table.inserts.earlier, manifests, token, overwrite)
@@ -261,7 +261,7 @@ class InsertHandlers(Handlers):
         return json_response(attached)
 
 
-def _sealed(table: TableReplica, upload: str, body: CommitBody) -> Path:
+def sealed_upload(table: TableReplica, upload: str, body: CommitBody) -> Path:
     """Seal an upload, wherever its data files are, and verify what can be verified of its rows; return its folder."""
     if all(manifest.share_id is None for manifest in body.manifests):
         from replitree.storage.parts.joined import joined_manifest

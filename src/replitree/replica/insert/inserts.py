@@ -235,7 +235,7 @@ class Inserts:
         ReadOnly
             The replica takes no inserts now.
         """
-        version = self._version_of(upload.manifests)
+        version = self.version_of(upload.manifests)
         drops = self._drops(overwrite, [manifest.partition for manifest in upload.manifests])
         block = _block(token, drops, lambda: tuple(manifest.content_hash for manifest in upload.manifests))
         rows = sum(manifest.rows for manifest in upload.manifests)
@@ -273,7 +273,7 @@ class Inserts:
     def attach(self, detached: Detached, deliver: Deliver) -> PendingInsert:
         """Queue a detached part; it becomes an insert of its own.  Raises as `upload`."""
         manifest = detached.manifest
-        version = self._version_of((manifest,))
+        version = self.version_of((manifest,))
         block = token_block(f"attach {detached.part} {manifest.content_hash}")
         # The views have had its rows when they were inserted.
         number, terms = fx.RequestId(next(self._numbers)), (manifest.rows, 0, True, deliver, version)
@@ -296,8 +296,18 @@ class Inserts:
         )
         return self._submit(self._committer, pending)
 
-    def _version_of(self, manifests: Sequence[PartManifest]) -> int:
-        """Return the schema version of parts that a client wrote; all their columns must still be there."""
+    def next_request(self) -> fx.RequestId:
+        """Return a number for a request of this table that another part of the replica takes."""
+        return fx.RequestId(next(self._numbers))
+
+    def version_of(self, manifests: Sequence[PartManifest]) -> int:
+        """Return the schema version of parts that a client wrote; all their columns must still be there.
+
+        Raises
+        ------
+        SchemaMismatch
+            Not all are, or the parts are of several versions.
+        """
         versions = {manifest.schema_version for manifest in manifests}
         if len(versions) != 1:
             raise SchemaMismatch("the parts were written for several schema versions: write them for one")

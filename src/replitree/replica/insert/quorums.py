@@ -94,7 +94,7 @@ def wish_of(query: Mapping[str, str]) -> Wish | None:
     return parse_wish(query.get("quorum"), query.get("quorum_timeout_s"))
 
 
-def _size(wish: Wish, replicas: Replicas | None) -> int:
+def quorum_size(wish: Wish, replicas: Replicas | None) -> int:
     """Return how many of these replicas are wished for; for a number it does not matter which there are."""
     if isinstance(wish.size, int):
         return wish.size
@@ -103,7 +103,7 @@ def _size(wish: Wish, replicas: Replicas | None) -> int:
 
 
 def _can_reach(wish: Wish, replicas: Replicas) -> bool:
-    return len(replicas.live) >= _size(wish, replicas)
+    return len(replicas.live) >= quorum_size(wish, replicas)
 
 
 @dataclass(slots=True, eq=False)
@@ -158,11 +158,11 @@ class Quorums:
             known = self.replicas.ask()
             if not _can_reach(wish, known):
                 raise TooFewReplicas(
-                    f"table {self._context.replica.table.name}: a quorum of {_size(wish, known)} was asked for, and of"
+                    f"table {self._context.replica.table.name}: a quorum of {quorum_size(wish, known)} was asked for, and of"
                     f" {known.count} replicas {len(known.live)} can take part now ({', '.join(known.live) or 'none'});"
                     " nothing was inserted: start the others, or ask for fewer"
                 )
-        size = _size(wish, known)
+        size = quorum_size(wish, known)
         return size if size > 1 else 0
 
     def checked(self, wish: Wish) -> Wish | None:
@@ -170,7 +170,7 @@ class Quorums:
         known = self.replicas.known
         if known is None or not _can_reach(wish, known):
             return None
-        return Wish(_size(wish, known), wish.patience_s, is_checked=True)
+        return Wish(quorum_size(wish, known), wish.patience_s, is_checked=True)
 
     def wait(self, awaited: Sequence[Awaited], patience_s: float) -> None:
         """Answer requests when it is known what became of their inserts, and at the latest after some seconds."""

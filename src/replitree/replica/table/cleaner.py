@@ -1,5 +1,7 @@
 """The cleaner's thread: it keeps the log short, and forgets deduplication ids that are too many or too old, and old streams.
 
+A shard also forgets the tokens of its sharded table, if it is the one to do that for all shards.
+
 The leader cleans.  If no replica stands for leader, because merges are paused everywhere or each replica waits for results
 of others, any replica does.  Two at once are safe, so nothing depends on knowing that for sure.  Pauses are jittered: replicas
 that were started together do not clean together.
@@ -16,7 +18,7 @@ import time
 from replitree.errors import ReplitreeError
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import BlockId, Children, Epoch
-from replitree.protocol.program import cleaner
+from replitree.protocol.program import cleaner, token_cleaner
 from replitree.protocol.program.stages import End, Then
 from replitree.protocol.upkeep.clean_blocks import Block, BlocksCleaned, Window
 from replitree.protocol.upkeep.clean_log import Cleaned, Keep
@@ -33,6 +35,7 @@ class Cleaner:
         self._context, self._availability, self._leader = context, availability, leader
         self._wake = threading.Event()
         self._known: tuple[tuple[BlockId, Block], ...] = ()
+        self._known_tokens: tuple[tuple[BlockId, Block], ...] = ()
         self.first: int | None = None
         config = context.config
         self._keep = Keep(config.min_replicated_logs_to_keep, config.max_replicated_logs_to_keep)
@@ -106,6 +109,7 @@ class Cleaner:
         assert isinstance(streams, End), "streams are forgotten in one stage"
         if streams.outcome:
             log.info("streams forgotten", streams=list(streams.outcome))
+        self._clean_tokens(driver)
         begun = time.monotonic()
         ended = driver.run(then)
         assert isinstance(ended, End), "a turn of the cleaner ends with the log"
@@ -123,3 +127,16 @@ class Cleaner:
         if outcome.removed:
             metrics.cleaned.labels(name).inc(outcome.removed)
             log.info("log cleaned", removed=outcome.removed, first=outcome.first, seconds=seconds)
+
+    def _clean_tokens(self, driver: Driver) -> None:
+        """Clean the tokens of the sharded table that this one is a shard of, if it is one."""
+        replica = self._context.replica
+        if "~" not in replica.table.name:
+            return
+        ended = driver.run(Then(token_cleaner.clean_joint_tokens, (replica, self._window, self._known_tokens)))
+        assert isinstance(ended, End), "tokens are forgotten in one stage"
+        assert isinstance(ended.outcome, BlocksCleaned)
+        self._known_tokens = tuple(ended.outcome.blocks.items())
+        if ended.outcome.removed:
+            removed, left = ended.outcome.removed, len(ended.outcome.blocks)
+            self._context.log.info("tokens of joint inserts cleaned", removed=removed, left=left)

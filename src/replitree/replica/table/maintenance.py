@@ -2,8 +2,8 @@
 
 One round, in this order: fetch again what is broken; declare lost what no replica has; take back the registration of parts that
 others cover; fetch what the change feed lacks, mark consumers whose hold is over, remove old parts whose time is over, and pack
-small ones that stay; let go of shares; remove prepared merges and uploads that are not wanted; read the definition if it is
-newer, and follow its storage policy.  A round that fails is begun again.
+small ones that stay; let go of shares; remove prepared merges, rows and uploads that are not wanted; read the definition if it
+is newer, and follow its storage policy.  A round that fails is begun again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from replitree.protocol.core.parts import parse_part
 from replitree.protocol.program.keeper import forget_next
 from replitree.protocol.program.stages import MemoryEffect, Then
 from replitree.protocol.program.tagger import AwaitOld, OldTurn, RemoveOld, remove_next
+from replitree.replica.insert.prepared_rows import PreparedRows
 from replitree.replica.kit.evidence import Evidence, Hindrance
 from replitree.replica.parts.feed_parts import FeedParts
 from replitree.replica.parts.followed_storage import FollowedStorage
@@ -47,6 +48,7 @@ class Keepers:
     mending: Mending
     lost_parts: LostParts
     prepared: PreparedMerges
+    prepared_rows: PreparedRows
     uploads: Uploads
     storage: FollowedStorage
 
@@ -143,6 +145,7 @@ class Maintenance:
         if sharing is not None:
             sharing.work()
         keepers.prepared.sweep()
+        keepers.prepared_rows.look()
         keepers.uploads.sweep()
         self._context.definitions.catch_up()
         epoch = self._availability.active_epoch()

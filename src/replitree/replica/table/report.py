@@ -50,6 +50,7 @@ def status_of(table: TableReplica) -> dict[str, object]:
         "merges_paused": table.maker.is_paused,
         "open_inserts": list(place.open) if place is not None else [],
         "leader": table.leader.leader,
+        "prepared": len(table.prepared_rows),
         "running": [
             {
                 "index": index_of.get(result),

@@ -23,6 +23,8 @@ from replitree.protocol.state.registration import registered_by
 from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.insert_writer import InsertWriter
 from replitree.replica.insert.inserts import Inserts
+from replitree.replica.insert.joint_inserts import JointInserts
+from replitree.replica.insert.prepared_rows import PreparedRows
 from replitree.replica.insert.quorums import Quorums
 from replitree.replica.insert.streams import ReplicaStreams
 from replitree.replica.insert.view_writer import ViewWriter
@@ -123,14 +125,21 @@ class TableReplica:
         sources = self.sources = PartSources(context, parts, exchange, storage)
         self.lost_parts = LostParts(context, parts, sources)
         appends, self.quorums = Appends(), Quorums(context, availability)
-        writer = InsertWriter(context, self.store, storage, availability)
-        views = ViewWriter(context, self.store, server.table)
+        writer, views = (
+            InsertWriter(context, self.store, storage, availability),
+            ViewWriter(context, self.store, server.table),
+        )
         self.store_performer = StorePerformer(parts, exchange, writer, self.maker, views)
         storage.use(None)
         self.inserts = Inserts(context, availability, self.store_performer, self.quorums, appends)
+        prepared = PreparedRows(context, availability, self.store_performer, self.inserts.next_request)
+        self.prepared_rows, self.joint_inserts = (
+            prepared,
+            JointInserts(context, availability, prepared, self.quorums, appends),
+        )
         self.on_end: Callable[[], object] = lambda: None
         self.on_answer: Callable[[fx.ClientAnswer], object] = lambda _: None
-        look_ahead = LookAhead(replica.name, exchange.begin, self.quorums.heard)
+        look_ahead = LookAhead(replica.name, exchange.begin, self.quorums.heard, self.prepared_rows.committed)
         self.puller = Puller(context, parts, availability, appends, look_ahead)
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
         self._executors = [
@@ -150,7 +159,7 @@ class TableReplica:
         self.mover = Mover(context, parts, availability, storage, self.leader, self.commands)
         self.mending = Mending(context, parts, availability, sources, self.lost_parts, self.mover)
         self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
-        keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.uploads, storage)
+        keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.prepared_rows, self.uploads, storage)
         self.maintenance = Maintenance(context, parts, availability, keepers, exchange, self.consuming)
         self._activation = Activation(context, parts, availability, storage, self.recovery, self.leader)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
@@ -300,7 +309,8 @@ class TableReplica:
 
     def _answer(self, request: fx.RequestId, answer: fx.ClientAnswer) -> None:
         self.on_answer(answer)
-        self.inserts.answer(request, answer)
+        if not self.joint_inserts.answer(request, answer):
+            self.inserts.answer(request, answer)
 
     def _maintain(self) -> None:
         while not self.availability.is_stopping():

@@ -1,0 +1,143 @@
+"""The coordinator: commits a joint insert with the rows that it and the participants have prepared.
+
+Its own rows are held in this process (`replitree.protocol.program.participant`), without a node.  `TakeOwn` takes them: from
+then on nothing else gives them up.  What becomes of them follows from the outcome:
+
+==========================================  =====================================================================
+outcome                                     its own rows
+==========================================  =====================================================================
+inserted                                    let go: the executor publishes them when the replica has pulled the entry
+in doubt                                    let go: the next activation sweeps them, unless the entry is in the queue
+a participant is gone, or nothing was sent  kept: the client commits again
+everything else                             removed: this insert never takes place
+==========================================  =====================================================================
+
+A client whose answer was lost asks again.  If the rows are not held any more, the token tells whether they are in the table:
+the process asks only while it is active, so a commit under an earlier epoch is decided.
+
+Absent on purpose: the wait for a quorum, which is that of any insert (`replitree.protocol.program.quorum_waiter`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import BlockId, JointId, RequestId, StagingId, Version
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.membership.activate import Replaced
+from replitree.protocol.program import quorum_waiter
+from replitree.protocol.program.participant import LetGo
+from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Stage, Then
+from replitree.protocol.sharded.joint_insert import (
+    JointInsert,
+    JointInserted,
+    JointOutcome,
+    find_awaited,
+    find_joint,
+    joint_insert,
+)
+from replitree.protocol.sharded.prepare import Participant, ParticipantGone, abandon
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOwn(MemoryEffect):
+    """Wait until the process is active, then take what it has staged under an id for a joint insert.  Outcome: `OwnTurn`."""
+
+    staging: StagingId
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTurn:
+    """What the coordinator works with: the process, as of `activate`, and its own rows.
+
+    `own` is None if the process does not hold them: they were given up, or another process has prepared them.
+    """
+
+    me: bytes
+    own: Participant | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepOwn(MemoryEffect):
+    """The process keeps its own rows for another try, until their time is over."""
+
+    staging: StagingId
+
+
+@dataclass(frozen=True, slots=True)
+class OwnGone:
+    """Certainly nothing was inserted under this token: the coordinator does not hold its own rows (any more)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a client asks the coordinator for.
+
+    Attributes
+    ----------
+    joint, token, map_version, quorum
+        As of `JointInsert`.
+    own
+        Under which id the coordinator has staged its own rows.
+    others
+        What the participants have prepared.
+    """
+
+    joint: JointId
+    token: BlockId
+    map_version: Version
+    own: StagingId
+    others: tuple[Participant, ...]
+    quorum: int = 0
+
+
+CoordinatorOutcome: TypeAlias = JointOutcome | OwnGone
+"""What a coordinator finds out."""
+
+
+def insert_jointly(replica: Replica, request: RequestId, asked: Asked) -> Stage:
+    """Commit a joint insert; find out what became of it.
+
+    Parameters
+    ----------
+    replica
+        The coordinator.
+    request
+        Is answered when the quorum of the insert, or of the one that it repeats, has ended.
+
+    Returns
+    -------
+    With `Then` the request waits for a quorum; the outcome is found out in either case.
+    """
+    place, turn = layout.sharded_of(replica.table), (yield TakeOwn(asked.own))
+    assert isinstance(turn, OwnTurn)
+    if turn.own is None:
+        outcome: CoordinatorOutcome = (yield from find_joint(place, replica.table, asked.token)) or OwnGone()
+    else:
+        own = turn.own
+        insert = JointInsert(asked.joint, place, asked.token, asked.map_version, (own, *asked.others), asked.quorum)
+        outcome = yield from joint_insert(insert, turn.me)
+        match outcome:
+            case JointInserted(is_duplicate=False) | fx.InDoubt():
+                yield LetGo(own.staging)
+            case fx.NotInserted():
+                yield KeepOwn(own.staging)
+            case ParticipantGone(participant=gone) if gone is not own:
+                yield KeepOwn(own.staging)
+            case _:
+                yield from abandon(own, turn.me)
+                yield LetGo(own.staging)
+        if isinstance(outcome, fx.InDoubt | Replaced):
+            yield ReportTrouble()
+    if not isinstance(outcome, JointInserted):
+        return End(outcome)
+    awaited = yield from find_awaited(place, replica.table, asked.token, outcome, request)
+    if awaited is None or isinstance(awaited, fx.InDoubt):
+        return End(outcome if awaited is None else awaited)
+    return Then(quorum_waiter.await_quorum, (replica, (awaited,)), outcome)
+
+
+__all__ = ["Asked", "CoordinatorOutcome", "KeepOwn", "OwnGone", "OwnTurn", "TakeOwn", "insert_jointly"]

@@ -1,0 +1,192 @@
+"""Joint inserts over HTTP: prepare the rows of one shard, and commit those of all.
+
+Every shard's rows, also those of the coordinator, are prepared by the same requests, so a client, or the tasks of a Spark job,
+can send them all at once.  The commit carries no rows: what the replicas have answered goes to the coordinator as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+import msgspec
+import xxhash
+from aiohttp import web
+
+from replitree.errors import BadInput, SchemaMismatch
+from replitree.protocol.core.effects import ClientAnswer, Duplicate, InDoubt, Inserted, MaybeInserted, NotInserted
+from replitree.protocol.sharded.joint_insert import JointInserted
+from replitree.protocol.sharded.prepare import Participant
+from replitree.replica.http.bodies import decode
+from replitree.replica.http.gate import Tables, seconds
+from replitree.replica.http.http_base import Handlers, json_response, read_body
+from replitree.replica.http.http_insert import CommitBody, sealed_upload
+from replitree.replica.http.insert_requests import InsertRequests
+from replitree.replica.http.received import read_whole
+from replitree.replica.insert.joint_inserts import JointCommit, joint_result, prepared_share
+from replitree.replica.insert.prepared_rows import KEEP_S, KEEP_S_MAX
+from replitree.replica.insert.quorums import Wish, wish_of
+from replitree.replica.kit.payloads import Payload, StagedUpload
+from replitree.replica.table.table_replica import TableReplica
+from replitree.replica.uploads.upload_commits import UploadCommits
+from replitree.wire.prepared_share import JointBody, decode_joint_body
+
+T = TypeVar("T")
+
+JOINT_THREADS = 8
+"""Requests of joint inserts that are worked on at once: each waits for the disk, or for coordination."""
+
+
+class JointHandlers(Handlers):
+    """The handlers.
+
+    Parameters
+    ----------
+    tables
+        The server.
+    inserts
+        Has the limits of bodies.
+    """
+
+    def __init__(self, tables: Tables, inserts: InsertRequests) -> None:
+        super().__init__(tables)
+        self._inserts = inserts
+        self._commits = UploadCommits()
+        self._threads = ThreadPoolExecutor(JOINT_THREADS, "joint")
+
+    def routes(self) -> tuple[web.RouteDef, ...]:
+        """Return the routes."""
+        table = "/v1/tables/{table}"
+        return (
+            web.post(f"{table}/prepared", self._prepare_rows),
+            web.post(f"{table}/uploads/{{upload}}/prepare", self._prepare_upload),
+            web.post(f"{table}/prepared/{{staging}}", self._renew),
+            web.delete(f"{table}/prepared/{{staging}}", self._give_up),
+            web.post(f"{table}/joint", self._commit),
+        )
+
+    async def _in_thread(self, do: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, do)
+
+    # --- prepare ----------------------------------------------------------------------------------------------------------
+
+    async def _prepare_rows(self, request: web.Request) -> web.Response:
+        """Prepare the rows of an Arrow IPC stream."""
+        table, bodies = self._table(request), self._inserts.bodies
+        body, query = await read_whole(request), request.query
+        extent, keep_s = bodies.measure(body), _keep_s(query)
+        await self._inserts.back_pressure(table)
+
+        def prepare() -> Participant:
+            rows = table.prepared_rows.taken(decode(body, extent), bodies.decoded_bytes_max)
+            version = rows.definition.schema_version
+            return table.prepared_rows.prepare(rows, version, keep_s, coordinates=_coordinates(query))
+
+        known = table.definition
+        try:
+            made = await self._in_thread(prepare)
+        except SchemaMismatch:
+            # Another replica may have changed the columns a moment ago.
+            if await asyncio.to_thread(table.definitions.refresh) is known:
+                raise
+            made = await self._in_thread(prepare)
+        return _prepared(made, keep_s)
+
+    async def _prepare_upload(self, request: web.Request) -> web.Response:
+        """Prepare an upload; until it is given up, or its time is over, nothing else can commit it."""
+        table, upload, query = self._table(request), request.match_info["upload"], request.query
+        body, keep_s = await read_body(request, CommitBody), _keep_s(query)
+        if any(manifest.share_id is not None for manifest in body.manifests):
+            raise BadInput("a joint insert takes files that were sent to the replica, not yet objects in a store")
+
+        def prepare() -> Participant:
+            # The upload stays known, and is not removed, as long as what was made of it is held.
+            beside: AbstractContextManager[object] = table.uploads.committing(upload)
+            with table.uploads.committing(upload):
+                payload: Payload = StagedUpload(sealed_upload(table, upload, body), body.manifests)
+                version = table.inserts.version_of(body.manifests)
+                return table.prepared_rows.prepare(
+                    payload, version, keep_s, coordinates=_coordinates(query), beside=beside
+                )
+
+        return _prepared(await self._in_thread(prepare), keep_s)
+
+    async def _renew(self, request: web.Request) -> web.Response:
+        """Keep what was prepared for some seconds more."""
+        table, keep_s = self._table(request), _keep_s(request.query)
+        table.prepared_rows.renew(request.match_info["staging"], keep_s)
+        return json_response({"keep_s": keep_s})
+
+    async def _give_up(self, request: web.Request) -> web.Response:
+        """Give up what was prepared, now."""
+        table, staging = self._table(request), request.match_info["staging"]
+        became = await self._in_thread(lambda: table.prepared_rows.give_up(staging))
+        return json_response({"outcome": became.value})
+
+    # --- commit -----------------------------------------------------------------------------------------------------------
+
+    async def _commit(self, request: web.Request) -> web.Response:
+        """Commit once, however often it is requested; a repeated request gets the answer of the first one."""
+        table, token, wish = self._table(request), request.query.get("token", ""), wish_of(request.query)
+        raw = await read_whole(request)
+        body = decode_joint_body(raw)
+        if not token:
+            raise BadInput(
+                "a joint insert needs a token: it stands for the whole insert, whichever shards get its rows"
+            )
+        patience_s = 0.0 if wish is None else wish.patience_s
+        key = (
+            table.definition.table_id,
+            xxhash.xxh3_128_hexdigest(b"\0".join((raw, token.encode(), repr(wish).encode()))),
+        )
+
+        async def commit() -> dict[str, object]:
+            return await self._committed(table, body, token, wish)
+
+        async with self._inserts.in_time(token, patience_s):
+            return json_response(await self._commits.once(key, commit))
+
+    async def _committed(
+        self, table: TableReplica, body: JointBody, token: str, wish: Wish | None
+    ) -> dict[str, object]:
+        """Commit a joint insert, and wait for its quorum."""
+        loop, waiter = asyncio.get_running_loop(), self._inserts.mailbox.expect()
+        began = loop.time()
+        committed = await self._in_thread(lambda: table.joint_inserts.commit(body, token, wish, waiter.deliver))
+        answer = None if committed.pending is None else await waiter.answer
+        table.meter.answered(answer or _answer(committed), committed.rows, loop.time() - began)
+        return joint_result(committed, body.prepared[0], token, answer)
+
+
+def _keep_s(query: Mapping[str, str]) -> float:
+    keep_s = seconds(query, "keep_s", KEEP_S, KEEP_S_MAX)
+    if not keep_s:
+        raise BadInput("keep_s=0: say for how many seconds what was prepared is kept")
+    return keep_s
+
+
+def _coordinates(query: Mapping[str, str]) -> bool:
+    return query.get("coordinates") == "true"
+
+
+def _prepared(made: Participant, keep_s: float) -> web.Response:
+    share = prepared_share(made)
+    return json_response({**msgspec.to_builtins(share), "rows": share.rows, "keep_s": keep_s})
+
+
+def _answer(committed: JointCommit) -> ClientAnswer:
+    """Return what the metrics count: an outcome that is no answer of an insert counts as nothing inserted."""
+    match committed.outcome:
+        case JointInserted(written=written, is_duplicate=is_duplicate):
+            return Duplicate(written[0][1]) if is_duplicate or written[0][1] is None else Inserted(written[0][1])
+        case InDoubt():
+            return MaybeInserted()
+        case NotInserted() as refused:
+            return refused
+    return NotInserted("a joint insert did not take place")
+
+
+__all__ = ["JointHandlers"]

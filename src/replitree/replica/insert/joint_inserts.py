@@ -1,0 +1,293 @@
+"""Joint inserts that this replica commits for all their shards.
+
+What the participants have prepared comes with the request; the replica's own rows are held here (`PreparedRows`).  The commit
+and what becomes of the rows are the stages of `replitree.protocol.program.coordinator`.  A request whose insert has a quorum is
+answered when its own shard's log says what became of it: all shards end together.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from dataclasses import dataclass
+
+from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplitreeError, TooFewReplicas
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.log import ROLLED
+from replitree.protocol.insert.quorum import count_replicas
+from replitree.protocol.membership.activate import REPLACED, Replaced
+from replitree.protocol.program.coordinator import (
+    Asked,
+    CoordinatorOutcome,
+    KeepOwn,
+    OwnGone,
+    OwnTurn,
+    TakeOwn,
+    insert_jointly,
+)
+from replitree.protocol.program.participant import LetGo
+from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Then
+from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
+from replitree.protocol.sharded.prepare import Participant, ParticipantGone
+from replitree.replica.insert.appends import Appends
+from replitree.replica.insert.group_commit import PendingInsert
+from replitree.replica.insert.inserts import Deliver, result_of
+from replitree.replica.insert.prepared_rows import PreparedRows
+from replitree.replica.insert.quorums import PATIENCE_S, Quorums, Wish, quorum_size
+from replitree.replica.kit.evidence import Evidence
+from replitree.replica.perform.append_doubt import AppendDoubt
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import TableContext
+from replitree.replica.perform.driver import Driver
+from replitree.wire.block_ids import token_block
+from replitree.wire.prepared_share import JointBody, PreparedPart, PreparedShare
+
+
+@dataclass(frozen=True, slots=True)
+class JointCommit:
+    """What became of a request.
+
+    Attributes
+    ----------
+    outcome
+        What the coordinator has found out.
+    rows
+        Of all shards.
+    pending
+        The request that waits for a quorum; None: the outcome is its answer.
+    """
+
+    outcome: CoordinatorOutcome
+    rows: int
+    pending: PendingInsert | None = None
+
+
+class JointInserts:
+    """Commits joint inserts, as a replica of one of their shards.
+
+    Parameters
+    ----------
+    prepared
+        Holds the replica's own rows.
+    quorums, appends
+        As of `Inserts`.
+    """
+
+    def __init__(
+        self,
+        context: TableContext,
+        availability: Availability,
+        prepared: PreparedRows,
+        quorums: Quorums,
+        appends: Appends,
+    ) -> None:
+        self._context = context
+        self._availability = availability
+        self._prepared = prepared
+        self._quorums = quorums
+        self._appends = appends
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._waiting: dict[fx.RequestId, PendingInsert] = {}
+
+    def commit(self, body: JointBody, token: str, wish: Wish | None, deliver: Deliver) -> JointCommit:
+        """Commit a joint insert.
+
+        Parameters
+        ----------
+        body
+            What was prepared; the own share comes first.
+        token
+            Names the whole insert.
+        wish
+            The quorum that is wished for in each shard; None: it counts at once.
+        deliver
+            Is called with the request when its quorum has ended.
+
+        Raises
+        ------
+        BadInput
+            The request can't be right: the token, a share of another table, or a quorum that no shard can have.
+        ReadOnly, TooFewReplicas, Unavailable
+            Certainly nothing was inserted by this request.
+        """
+        own, *others = body.prepared
+        self._check_own(own)
+        self._availability.epoch()
+        context, block = self._context, token_block(token)
+        quorum = 0 if wish is None else self._needed(wish, others)
+        joint = fx.JointId(f"{context.identity.incarnation}-c{next(self._numbers)}")
+        participants = tuple(map(self._participant, others))
+        asked = Asked(joint, block, fx.Version(body.map_version), fx.StagingId(own.staging), participants, quorum)
+        rows, number = sum(share.rows for share in body.prepared), self._prepared.next_request()
+        ended, outcome = self._run(number, asked, self._prepared.take(asked.own))
+        if isinstance(outcome, fx.NotInserted) and outcome.reason == ROLLED:
+            context.pull_signal.hurry()
+        if isinstance(outcome, JointInserted) and not outcome.is_duplicate:
+            # The rows of this shard are shown once the entry is pulled: the client may read at its index.
+            context.pull_signal.wake()
+        if not isinstance(ended, Then):
+            return JointCommit(outcome, rows)
+        pending = PendingInsert(number, block, None, rows, 0, alone=True, deliver=deliver, waits=True)
+        with self._lock:
+            self._waiting[number] = pending
+        self._quorums.wait(ended.arguments[1], PATIENCE_S if wish is None else wish.patience_s)
+        return JointCommit(outcome, rows, pending)
+
+    def _run(
+        self, number: fx.RequestId, asked: Asked, own: Participant | None
+    ) -> tuple[Then | End | None, CoordinatorOutcome]:
+        """Run the coordinator's stage; after an error the outcome is what is known for certain, or the error is raised."""
+        context, prepared = self._context, self._prepared
+
+        def remember(effect: MemoryEffect) -> OwnTurn | None:
+            match effect:
+                case TakeOwn():
+                    return OwnTurn(context.identity.encode(), own)
+                case KeepOwn(staging):
+                    prepared.keep(staging)
+                case LetGo(staging):
+                    prepared.let_go(staging)
+                case ReportTrouble():
+                    self._availability.trouble(Evidence.UNKNOWN, "the answer to a joint insert's commit was lost")
+                case _:
+                    raise AssertionError(effect)
+            return None
+
+        doubt = AppendDoubt(self._appends.noting(context.replica.table, context.performer.perform))
+        try:
+            ended = Driver(context.performer, remember, doubt.perform).run(
+                Then(insert_jointly, (context.replica, number, asked))
+            )
+        except (ReplitreeError, OSError) as error:
+            if not doubt.may_be_in_log:
+                if own is not None:
+                    prepared.keep(asked.own)
+                raise
+            return None, self._in_doubt(asked, error)
+        assert ended is not None
+        return ended, ended.outcome  # type: ignore[return-value]  # the stage says so
+
+    def _in_doubt(self, asked: Asked, error: Exception) -> fx.InDoubt:
+        """Take note that a commit may have taken place: the next activation decides, and deals with the rows."""
+        self._context.log.error("joint insert ended without an answer", problem=repr(error))
+        self._prepared.let_go(asked.own)
+        self._availability.trouble(Evidence.UNKNOWN, "a joint insert's outcome is unknown")
+        return fx.InDoubt()
+
+    def answer(self, request: fx.RequestId, answer: fx.ClientAnswer) -> bool:
+        """Give a request that waits for a quorum its answer; False: it is none of these."""
+        with self._lock:
+            pending = self._waiting.pop(request, None)
+        if pending is not None:
+            pending.give(answer)
+        return pending is not None
+
+    # --- what a request says ----------------------------------------------------------------------------------------------
+
+    def _check_own(self, own: PreparedShare) -> None:
+        replica = self._context.replica
+        here = (replica.table.name, replica.table.incarnation, replica.name)
+        if (own.shard, own.incarnation, own.replica) != here:
+            raise BadInput(f"the first share is not one that replica {replica.name} of table {here[0]} has prepared")
+
+    def _participant(self, share: PreparedShare) -> Participant:
+        """Return what another replica has prepared, as the protocol knows it."""
+        own = self._context.replica.table
+        if share.shard.partition("~")[0] != own.name.partition("~")[0]:
+            raise BadInput(f"{share.shard} is a shard of another table than {own.name}")
+        replica = Replica(layout.beside(own, share.shard, share.incarnation), share.replica)
+        parts = tuple(fx.StagedPart(each.partition, each.rows, each.bytes, each.content_hash) for each in share.parts)
+        return Participant(
+            layout.at_pointer(replica, share.log_from),
+            fx.Epoch(share.epoch),
+            fx.StagingId(share.staging),
+            parts,
+            fx.LogIndex(share.log_from),
+            share.schema_version,
+        )
+
+    def _needed(self, wish: Wish, others: list[PreparedShare]) -> int:
+        """Return how many replicas of each shard a quorum means now: of a word, as many as the shard with the most needs.
+
+        Raises
+        ------
+        TooFewReplicas
+            A shard does not have so many that can take part.
+        """
+        size, own = self._quorums.needed(wish), self._context.replica.table
+        counted = {}
+        for share in others:
+            shard = layout.beside(own, share.shard, share.incarnation)
+            counted[share.shard] = self._context.performer.look_up(count_replicas(shard))
+            size = max(size, quorum_size(wish, counted[share.shard]))
+        for name, replicas in counted.items():
+            if size > len(replicas.live):
+                raise TooFewReplicas(
+                    f"shard {name}: a quorum of {size} was asked for, and of {replicas.count} replicas {len(replicas.live)}"
+                    " can take part now; nothing was inserted: start the others, or ask for fewer"
+                )
+        return size if size > 1 else 0
+
+
+def prepared_share(made: Participant) -> PreparedShare:
+    """Return what a participant tells its client."""
+    replica, table = made.replica, made.replica.table
+    return PreparedShare(
+        table.name,
+        table.incarnation,
+        replica.name,
+        made.epoch,
+        made.staging,
+        tuple(PreparedPart(part.partition, part.rows, part.bytes, part.content_hash) for part in made.parts),
+        made.log_from,
+        made.schema_version,
+        coordinates=not made.is_apart,
+    )
+
+
+def joint_result(
+    committed: JointCommit, own: PreparedShare, token: str, answer: fx.ClientAnswer | None = None
+) -> dict[str, object]:
+    """Return the answer to a joint insert, or raise it.
+
+    Parameters
+    ----------
+    own
+        The coordinator's share.
+    answer
+        What became of the quorum that was waited for.
+
+    Raises
+    ------
+    QuorumNotReached, ReadOnly, BadInput, OutcomeUnknown
+        As of `result_of`.
+    """
+    outcome, rows = committed.outcome, committed.rows
+    match outcome:
+        case JointInserted(joint, written, is_duplicate):
+            if answer is None:
+                ended: dict[str, object] = {"outcome": "duplicate" if is_duplicate else "inserted", "rows": rows}
+            else:
+                ended = result_of(answer, rows, token, waited=True)
+                ended.pop("index")
+            return {**ended, "joint": joint, "shards": [{"shard": name, "index": index} for name, index in written]}
+        case MapChanged():
+            return {"outcome": "map_changed"}
+        case ParticipantGone(gone, reason):
+            whose = {"shard": gone.replica.table.name, "replica": gone.replica.name}
+            return {"outcome": "participant_gone", **whose, "reason": reason}
+        case OwnGone():
+            reason = f"replica {own.replica} of shard {own.shard} does not hold the rows any more"
+            return {"outcome": "participant_gone", "shard": own.shard, "replica": own.replica, "reason": reason}
+        case Replaced():
+            raise ReadOnly(f"nothing was inserted: {REPLACED}")
+        case fx.InDoubt():
+            raise OutcomeUnknown("the rows may be in the table; repeat the insert with the same token", token)
+        case fx.NotInserted():
+            return result_of(outcome, rows, token)
+
+
+__all__ = ["JointCommit", "JointInserts", "joint_result", "prepared_share"]

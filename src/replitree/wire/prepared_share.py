@@ -1,0 +1,145 @@
+"""What a replica has prepared of a joint insert, as it tells the client, and the client the coordinator.
+
+A client takes it from the answer of one replica to the request to another, as it is.  The coordinator appends to the logs of
+other shards what it says.  So everything in it is checked: names become paths of nodes, and numbers go into entries.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from replitree.decoding import json_decoder
+from replitree.errors import BadInput
+from replitree.protocol.core.layout import check_replica_name
+
+SHARDS_MAX = 256
+"""Shards of one joint insert."""
+
+PARTS_MAX = 10_000
+"""Parts of one share: a commit of 512 KiB has room for fewer."""
+
+NUMBER_MAX = 2**62
+
+_SHARD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}~(?:0|[1-9][0-9]{0,3})")
+_PARTITION = re.compile(r"[A-Za-z0-9~=+-][A-Za-z0-9.~=+-]{0,79}")
+_INCARNATION = re.compile(r"[A-Za-z0-9-]{0,64}")
+_STAGING = re.compile(r"[A-Za-z0-9-]{1,100}\.[0-9]{1,9}")
+_CONTENT = re.compile(r"[0-9a-f]{32}")
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+
+
+class PreparedPart(msgspec.Struct, frozen=True):
+    """One part of a share: what the log says of it."""
+
+    partition: str
+    rows: _Number
+    bytes: _Number
+    content_hash: str
+
+    def __post_init__(self) -> None:
+        if _PARTITION.fullmatch(self.partition) is None:
+            raise ValueError("a partition can't have this id")
+        if _CONTENT.fullmatch(self.content_hash) is None:
+            raise ValueError("the content of a part is 32 hexadecimal digits")
+
+
+class PreparedShare(msgspec.Struct, frozen=True):
+    """What one replica has prepared.
+
+    Attributes
+    ----------
+    shard, incarnation
+        The table, and which of those that have had its name.
+    replica, epoch
+        Who has prepared it, and the epoch under which it was active.
+    staging, parts
+        What is staged.
+    log_from
+        An index that the shard's log had reached before.
+    schema_version
+        Version of the columns that the rows have.
+    coordinates
+        Whether the replica is to commit it: then no node says that it is there.
+    """
+
+    shard: str
+    incarnation: str
+    replica: str
+    epoch: _Number
+    staging: str
+    parts: Annotated[tuple[PreparedPart, ...], msgspec.Meta(min_length=1, max_length=PARTS_MAX)]
+    log_from: _Number
+    schema_version: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
+    coordinates: bool = False
+
+    def __post_init__(self) -> None:
+        check_replica_name(self.replica)
+        rules = (
+            (_SHARD.fullmatch(self.shard), "the name of a shard is that of its table, ~, and a number"),
+            (_INCARNATION.fullmatch(self.incarnation), "a table can't have this incarnation"),
+            (_STAGING.fullmatch(self.staging), "no replica stages anything under this id"),
+            (
+                len({part.partition for part in self.parts}) == len(self.parts),
+                "two parts are of one partition",
+            ),
+        )
+        for holds, problem in rules:
+            # A ValueError, of which msgspec makes an error of its own where the share comes from bytes.
+            if not holds:
+                raise ValueError(problem)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(part.rows for part in self.parts)
+
+
+class JointBody(msgspec.Struct, frozen=True):
+    """Body of the commit of a joint insert.
+
+    Attributes
+    ----------
+    map_version
+        Of the map by which the rows were split.
+    prepared
+        What was prepared: the coordinator's own share first, one for each shard.
+    """
+
+    map_version: _Number
+    prepared: Annotated[tuple[PreparedShare, ...], msgspec.Meta(min_length=1, max_length=SHARDS_MAX)]
+
+    def __post_init__(self) -> None:
+        own, *others = self.prepared
+        names = [share.shard for share in self.prepared]
+        rules = (
+            (
+                own.coordinates and not any(share.coordinates for share in others),
+                "the coordinator's own share comes first",
+            ),
+            (len(set(names)) == len(names), "two shares are of one shard"),
+            (len({name.partition("~")[0] for name in names}) == 1, "the shares are of several sharded tables"),
+        )
+        for holds, problem in rules:
+            if not holds:
+                raise ValueError(problem)
+
+
+def decode_joint_body(raw: bytes) -> JointBody:
+    """Read the body of the commit of a joint insert.
+
+    Raises
+    ------
+    BadInput
+        It is not one, or a name or a number in it can't be right.
+    """
+    try:
+        return json_decoder(JointBody).decode(raw)
+    except msgspec.MsgspecError as error:
+        raise BadInput(f"the body is not what a joint insert takes: {error}") from error
+
+
+__all__ = ["JointBody", "PreparedPart", "PreparedShare", "decode_joint_body"]
