@@ -283,8 +283,8 @@ def find_joint(place: str, beside: TablePlace, token: fx.BlockId) -> fx.Procedur
 
     Returns
     -------
-    A duplicate.  None: the token is free; that no insert has had it is certain only if no process can still be inserting it, and
-    tokens are forgotten in time.
+    A duplicate.  None: the token is free.  That no insert has had it is certain only if no process can still be inserting it;
+    and tokens are forgotten in time.
     """
     path = layout.joint_token(place, token)
     yield fx.Sync(path)

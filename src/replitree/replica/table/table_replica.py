@@ -139,8 +139,13 @@ class TableReplica:
         )
         self.on_end: Callable[[], object] = lambda: None
         self.on_answer: Callable[[fx.ClientAnswer], object] = lambda _: None
-        look_ahead = LookAhead(replica.name, exchange.begin, self.quorums.heard, self.prepared_rows.committed)
-        self.puller = Puller(context, parts, availability, appends, look_ahead)
+        self.puller = Puller(
+            context,
+            parts,
+            availability,
+            appends,
+            LookAhead(replica.name, exchange.begin, self.quorums.heard, prepared.committed),
+        )
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
         self._executors = [
             Executor(context, availability, self.store_performer, self.maker, appends, lane) for lane in lanes

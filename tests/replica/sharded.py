@@ -1,0 +1,114 @@
+"""A sharded table in one process: its shards as tables of an in-process cluster, and a client that inserts into both."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow as pa
+import pytest
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import decode_entry
+from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
+from tests.replica.inprocess import ROOT, InProcessCluster, Node, as_stream, rows, wait_for
+
+PLACE = layout.sharded(ROOT, "d")
+NAMES = ("d~0", "d~1")
+NUMBERS = itertools.count()
+SHARDS = tuple(TablePlace(f"{ROOT}/tables/{name}", incarnation=f"s-{name[-1]}") for name in NAMES)
+
+
+@contextmanager
+def sharded_cluster(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, replicas: int = 2, **settings: Any
+) -> Iterator[InProcessCluster]:
+    """Replicas that each host both shards of the table `d`."""
+    monkeypatch.setattr(layout, "_NAME", re.compile(r"[A-Za-z][A-Za-z0-9_]*(~[0-9]+)?"))
+    cluster = InProcessCluster(folder, replicas, **settings)
+    try:
+        make_place(cluster)
+        for shard in SHARDS:
+            cluster.create_table(shard.name, incarnation=shard.incarnation)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def make_place(cluster: InProcessCluster) -> None:
+    """Create the nodes of the sharded table beside its shards."""
+    sharded_map = encode_map(first_map(["k"], {Shard(0): 1, Shard(1): 1}, 2))
+    paths = (PLACE.rpartition("/")[0], PLACE, layout.joint_tokens(PLACE), layout.joint_inserts(PLACE))
+    nodes = (*map(fx.Create, paths), fx.Create(layout.shard_map(PLACE), sharded_map))
+    assert isinstance(cluster.admin.perform(fx.Commit(*nodes)), fx.Applied)
+
+
+def prepare(node: Node, shard: int, first: int, **query: object) -> dict[str, Any]:
+    """Prepare ten rows of a shard."""
+    status, answer = try_to_prepare(node, NAMES[shard], rows(first), **query)
+    assert status == 200, answer
+    share: dict[str, Any] = answer
+    return share
+
+
+def try_to_prepare(node: Node, table: str, data: pa.Table, **query: object) -> tuple[int, Any]:
+    """Ask a replica to prepare rows; return the status and the answer."""
+    return node.request("POST", f"/v1/tables/{table}/prepared?{urlencode(query)}", as_stream(data))
+
+
+def commit(
+    node: Node, prepared: Sequence[dict[str, Any]], token: str = "t", map_version: int = 0, **query: object
+) -> tuple[int, Any]:
+    """Ask a replica of the first share's shard to commit.
+
+    The server remembers answers by the body.  So that a restarted one is asked like a new process, no two bodies are equal.
+    """
+    body = json.dumps({"map_version": map_version, "prepared": list(prepared), "number": next(NUMBERS)}).encode()
+    path = f"/v1/tables/{prepared[0]['shard']}/joint?{urlencode({'token': token, **query})}"
+    return node.request("POST", path, body)
+
+
+def insert(coordinator: Node, other: Node, first: int, token: str = "t", **query: object) -> tuple[int, Any]:
+    """Insert ten rows from `first` on into the one shard, and ten from `first` + 100 on into the other."""
+    own, its = prepare(coordinator, 0, first, coordinates="true"), prepare(other, 1, first + 100)
+    return commit(coordinator, (own, its), token, **query)
+
+
+def keys(first: int, count: int = 10) -> list[int]:
+    """The keys of ten rows."""
+    return list(range(first, first + count))
+
+
+def log(cluster: InProcessCluster, shard: int) -> list[Any]:
+    """The entries of a shard's log."""
+    entries: list[Any] = []
+    while (node := cluster.admin.perform(fx.Get(layout.log_entry(SHARDS[shard], len(entries))))) is not None:
+        entries.append(decode_entry(node.value, ""))
+    return entries
+
+
+def nodes_of(cluster: InProcessCluster, name: str, shard: int) -> tuple[str, ...]:
+    """What a replica has prepared of a shard, as coordination knows it."""
+    found: tuple[str, ...] | None = cluster.admin.perform(
+        fx.Children(layout.all_prepared(Replica(SHARDS[shard], name)))
+    )
+    return found or ()
+
+
+def wait_shown(cluster: InProcessCluster, shard: int, expected: list[int]) -> None:
+    """Wait until every replica shows exactly these keys of a shard."""
+    cluster.wait_equal(expected, NAMES[shard])
+
+
+def wait_forgotten(node: Node, shard: int) -> None:
+    """Wait until a replica holds nothing that was prepared, and nothing is staged."""
+    table = node.table(NAMES[shard])
+    wait_for(lambda: len(table.prepared_rows) == 0 and not table.store.stagings(), "nothing is left")
