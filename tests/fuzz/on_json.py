@@ -22,6 +22,7 @@ from replitree.storage.shares.received import check_received
 from replitree.storage.shares.shares import ShareObjects
 from replitree.storage.sql.predicate_parser import parse_predicate
 from replitree.tablet.members.folders import read_group
+from replitree.wire.prepared_share import decode_joint_body
 from replitree_published.bridge.recorded import read_outlines
 from replitree_published.bridge.traces import read_traces
 from replitree_verify.histories.judge import check
@@ -65,6 +66,20 @@ def _error(data: bytes) -> bool:
     """Read the explanation of an error, as a client does; it always becomes an error of ours."""
     assert isinstance(HttpResponse(500, data).error(), ReplitreeError)
     return True
+
+
+def _joint_body(data: bytes) -> None:
+    """Read the commit of a joint insert, as its coordinator does: no name leaves the place in which it is put."""
+    body = decode_joint_body(data)
+    for share in body.prepared:
+        names = (
+            share.shard,
+            share.incarnation,
+            share.replica,
+            share.staging,
+            *(part.partition for part in share.parts),
+        )
+        assert not any("/" in name or name in (".", "..") for name in names)
 
 
 @contextmanager
@@ -137,6 +152,7 @@ TARGETS = (
     Target("share", _shares, _FROM_STORE, Shape.JSON, seal=_SEAL, share=60),
     Target("snapshot", reads(_snapshot), (ReplitreeError,), Shape.JSON, share=600),
     Target("error", reads(_error), (), Shape.JSON, share=400),
+    Target("joint-body", reads(_joint_body), (BadInput,), Shape.JSON, share=400),
     Target("frozen", _frozen, (CorruptPart, UnsupportedFormat), Shape.JSON, share=200),
     Target("kept-definition", _kept_definition, (StoreError, UnsupportedFormat), Shape.JSON, share=200),
     Target("history", reads_file(_history, "history.jsonl"), (BadInput, UnsupportedFormat), Shape.LINES, share=60),

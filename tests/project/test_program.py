@@ -44,7 +44,7 @@ def test_the_replica_begins_with_the_stages_that_the_checker_begins_with() -> No
 def functions() -> dict[str, ast.FunctionDef]:
     """Return the functions of the program by name."""
     trees = [
-        ast.parse(path.read_text(encoding="utf-8")) for path in sorted((PACKAGE / "protocol/program").glob("*.py"))
+        ast.parse(path.read_text(encoding="utf-8")) for path in sorted((PACKAGE / "protocol/program").rglob("*.py"))
     ]
     return {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
 
@@ -87,15 +87,19 @@ def test_the_simulator_runs_the_stages_that_the_replica_runs() -> None:
         f"replitree_verify.process.{name}"
         for name in ("longlife", "quorums", "upkeep", "shares", "tags", "consumers", "uploads")
     )
-    # A simulated cluster has one table: the stages of materialised views run in a checker of their own.
-    others = ("replitree_verify.outcomes.closed_stages", "replitree_verify.views.space")
+    # A simulated cluster has one table: the stages of materialised views and of joint inserts run in checkers of their own.
+    others = (
+        "replitree_verify.outcomes.closed_stages",
+        "replitree_verify.views.space",
+        "replitree_verify.joint.stages",
+    )
     simulated = stages_named_in("replitree_verify.simulation", *others, *duties)
     assert stages_named_in("replitree.replica") == simulated
 
 
 def test_a_stage_goes_on_with_stages_of_the_program_only() -> None:
     rooms = {"life", "puller", "executor", "quorum_waiter"}
-    for path in sorted((PACKAGE / "protocol/program").glob("*.py")):
+    for path in sorted((PACKAGE / "protocol/program").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         own = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
         for call in ast.walk(tree):

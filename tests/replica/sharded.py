@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import decode_entry
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
+from tests.replica.shard_server import SHARD_OR_TABLE
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, as_stream, rows, wait_for
 
 PLACE = layout.sharded(ROOT, "d")
@@ -32,10 +32,10 @@ def sharded_cluster(
     folder: Path, monkeypatch: pytest.MonkeyPatch, replicas: int = 2, **settings: Any
 ) -> Iterator[InProcessCluster]:
     """Replicas that each host both shards of the table `d`."""
-    monkeypatch.setattr(layout, "_NAME", re.compile(r"[A-Za-z][A-Za-z0-9_]*(~[0-9]+)?"))
+    monkeypatch.setattr(layout, "_NAME", SHARD_OR_TABLE)
     cluster = InProcessCluster(folder, replicas, **settings)
     try:
-        make_place(cluster)
+        make_place(cluster.admin)
         for shard in SHARDS:
             cluster.create_table(shard.name, incarnation=shard.incarnation)
         yield cluster
@@ -43,17 +43,17 @@ def sharded_cluster(
         cluster.close()
 
 
-def make_place(cluster: InProcessCluster) -> None:
+def make_place(session: Any) -> None:
     """Create the nodes of the sharded table beside its shards."""
     sharded_map = encode_map(first_map(["k"], {Shard(0): 1, Shard(1): 1}, 2))
     paths = (PLACE.rpartition("/")[0], PLACE, layout.joint_tokens(PLACE), layout.joint_inserts(PLACE))
     nodes = (*map(fx.Create, paths), fx.Create(layout.shard_map(PLACE), sharded_map))
-    assert isinstance(cluster.admin.perform(fx.Commit(*nodes)), fx.Applied)
+    assert isinstance(session.perform(fx.Commit(*nodes)), fx.Applied)
 
 
-def prepare(node: Node, shard: int, first: int, **query: object) -> dict[str, Any]:
+def prepare(node: Node, shard: int, first: int, map_version: int = 0, **query: object) -> dict[str, Any]:
     """Prepare ten rows of a shard."""
-    status, answer = try_to_prepare(node, NAMES[shard], rows(first), **query)
+    status, answer = try_to_prepare(node, NAMES[shard], rows(first), map_version=map_version, **query)
     assert status == 200, answer
     share: dict[str, Any] = answer
     return share
@@ -64,21 +64,22 @@ def try_to_prepare(node: Node, table: str, data: pa.Table, **query: object) -> t
     return node.request("POST", f"/v1/tables/{table}/prepared?{urlencode(query)}", as_stream(data))
 
 
-def commit(
-    node: Node, prepared: Sequence[dict[str, Any]], token: str = "t", map_version: int = 0, **query: object
-) -> tuple[int, Any]:
+def commit(node: Node, prepared: Sequence[dict[str, Any]], token: str = "t", **query: Any) -> tuple[int, Any]:
     """Ask a replica of the first share's shard to commit.
 
     The server remembers answers by the body.  So that a restarted one is asked like a new process, no two bodies are equal.
     """
-    body = json.dumps({"map_version": map_version, "prepared": list(prepared), "number": next(NUMBERS)}).encode()
+    body = json.dumps({"prepared": list(prepared), "number": next(NUMBERS)}).encode()
     path = f"/v1/tables/{prepared[0]['shard']}/joint?{urlencode({'token': token, **query})}"
     return node.request("POST", path, body)
 
 
-def insert(coordinator: Node, other: Node, first: int, token: str = "t", **query: object) -> tuple[int, Any]:
+def insert(
+    coordinator: Node, other: Node, first: int, token: str = "t", map_version: int = 0, **query: Any
+) -> tuple[int, Any]:
     """Insert ten rows from `first` on into the one shard, and ten from `first` + 100 on into the other."""
-    own, its = prepare(coordinator, 0, first, coordinates="true"), prepare(other, 1, first + 100)
+    own = prepare(coordinator, 0, first, map_version, coordinates="true")
+    its = prepare(other, 1, first + 100, map_version)
     return commit(coordinator, (own, its), token, **query)
 
 

@@ -118,6 +118,18 @@ CASES: dict[str, tuple[bytes, int]] = {
         ),
         400,
     ),
+    "a joint insert into a table that is no shard": (
+        request("POST /v1/tables/t/joint?token=x", b'{"prepared":[]}'),
+        400,
+    ),
+    "rows prepared by a map version of 5,000 digits": (
+        request(f"POST /v1/tables/t/prepared?map_version={MANY}", RIGHT),
+        400,
+    ),
+    "a joint insert of 200,000 levels": (request("POST /v1/tables/t/joint?token=x", b'{"prepared":' + DEEP), 400),
+    "rows prepared for no sharded table": (request("POST /v1/tables/t/prepared?keep_s=nan", RIGHT), 400),
+    "prepared rows with a NUL in their name": (request("POST /v1/tables/t/prepared/%00"), 400),
+    "rows given up that never were": (request("DELETE /v1/tables/t/prepared/%2e%2e%2fx"), 200),
     "gzip that is none": (request(INSERT, b"garbage", "Content-Encoding: gzip"), 400),
     "gzip that ends early": (request(INSERT, gzip.compress(RIGHT)[:-20], "Content-Encoding: gzip"), 400),
     "gzip of rows": (request(INSERT, gzip.compress(RIGHT), "Content-Encoding: gzip"), 200),

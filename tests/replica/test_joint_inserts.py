@@ -113,7 +113,9 @@ def prepared_upload(node: Node, shard: int, **query: object) -> dict[str, Any]:
     body = {"manifests": [json.loads(manifest.encode()) for manifest in manifests]}
     for path in folder.glob("*/manifest.json"):
         path.unlink()
-    share: dict[str, Any] = node.post(f"uploads/{opened['upload']}/prepare", body, table=NAMES[shard], **query)
+    share: dict[str, Any] = node.post(
+        f"uploads/{opened['upload']}/prepare", body, table=NAMES[shard], map_version=0, **query
+    )
     return share
 
 
@@ -203,12 +205,12 @@ def test_an_upload_that_is_given_up_can_be_prepared_again(cluster: InProcessClus
 def test_a_request_that_can_not_be_right_is_refused(cluster: InProcessCluster, change: str) -> None:
     first, second = cluster.nodes
     own, its = prepare(first, 0, 0, coordinates="true"), prepare(second, 1, 100)
-    body: dict[str, Any] = {"map_version": 0, "prepared": [own, its]}
+    body: dict[str, Any] = {"prepared": [own, its]}
     wrong: dict[str, dict[str, Any]] = {
         "shard": {"prepared": [own, {**its, "shard": "e~1"}]},
         "incarnation": {"prepared": [{**own, "incarnation": "other"}, its]},
         "staging": {"prepared": [own, {**its, "staging": "../x"}]},
-        "map": {"map_version": -1},
+        "map": {"prepared": [own, {**its, "map_version": 1}]},
         "two": {"prepared": [own, {**its, "shard": "d~0"}]},
         "order": {"prepared": [its, own]},
         "none": {"prepared": []},
@@ -221,10 +223,20 @@ def test_a_request_that_can_not_be_right_is_refused(cluster: InProcessCluster, c
     assert commit(first, (own, its))[1]["outcome"] == "inserted"
 
 
+@pytest.mark.parametrize("version", ["", "-1", "x", "9" * 30])
+def test_rows_are_prepared_with_the_version_of_the_map_by_which_they_were_split(
+    cluster: InProcessCluster, version: str
+) -> None:
+    first, _ = cluster.nodes
+    status, answer = try_to_prepare(first, "d~0", rows(0), map_version=version)
+    assert (status, answer["error"]) == (400, "BadInput")
+    assert "by which version of the map" in answer["message"]
+
+
 def test_a_table_that_is_no_shard_prepares_nothing(cluster: InProcessCluster) -> None:
     first, _ = cluster.nodes
     cluster.create_table()
-    status, answer = try_to_prepare(first, "t", rows(0))
+    status, answer = try_to_prepare(first, "t", rows(0), map_version=0)
     assert (status, answer["error"]) == (400, "BadInput")
     assert "is no shard" in answer["message"]
 
@@ -323,7 +335,7 @@ def test_a_coordinator_that_can_not_tell_says_so_and_the_token_settles_it(cluste
 def test_a_repeated_request_has_the_answer_of_the_first_one(cluster: InProcessCluster) -> None:
     first, second = cluster.nodes
     shares = prepare(first, 0, 0, coordinates="true"), prepare(second, 1, 100)
-    answers, body = list[Any](), json.dumps({"map_version": 0, "prepared": shares}).encode()
+    answers, body = list[Any](), json.dumps({"prepared": shares}).encode()
 
     def ask() -> None:
         answers.append(first.request("POST", "/v1/tables/d~0/joint?token=t", body))
@@ -379,8 +391,8 @@ def test_a_joint_insert_with_a_quorum_is_acknowledged_when_both_shards_have_it(c
 
 def test_a_joint_insert_that_is_given_up_leaves_both_shards_and_its_token_is_free(cluster: InProcessCluster) -> None:
     first, second = cluster.nodes
-    for shard in SHARDS:
-        third = Replica(shard, "r3")
+    for place in SHARDS:
+        third = Replica(place, "r3")
         cluster.run(join_table(third))
         assert isinstance(
             cluster.admin.perform(fx.Commit(fx.Create(layout.is_active(third), b"", ephemeral=True))), fx.Applied

@@ -55,13 +55,15 @@ class PreparedShare(msgspec.Struct, frozen=True):
     shard, incarnation
         The table, and which of those that have had its name.
     replica, epoch
-        Who has prepared it, and the epoch under which it was active.
+        The replica that has prepared it, and the epoch under which it was active.
     staging, parts
         What is staged.
     log_from
         An index that the shard's log had reached before.
     schema_version
         Version of the columns that the rows have.
+    map_version
+        Version of the map by which the rows were split.
     coordinates
         Whether the replica is to commit it: then no node says that it is there.
     """
@@ -74,6 +76,7 @@ class PreparedShare(msgspec.Struct, frozen=True):
     parts: Annotated[tuple[PreparedPart, ...], msgspec.Meta(min_length=1, max_length=PARTS_MAX)]
     log_from: _Number
     schema_version: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
+    map_version: _Number
     coordinates: bool = False
 
     def __post_init__(self) -> None:
@@ -103,13 +106,11 @@ class JointBody(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    map_version
-        Of the map by which the rows were split.
     prepared
-        What was prepared: the coordinator's own share first, one for each shard.
+        What was prepared: the coordinator's own share first, one for each shard.  All were split by one version of the map:
+        if the map has changed in between, a row may be in two shares, or in none.
     """
 
-    map_version: _Number
     prepared: Annotated[tuple[PreparedShare, ...], msgspec.Meta(min_length=1, max_length=SHARDS_MAX)]
 
     def __post_init__(self) -> None:
@@ -122,10 +123,19 @@ class JointBody(msgspec.Struct, frozen=True):
             ),
             (len(set(names)) == len(names), "two shares are of one shard"),
             (len({name.partition("~")[0] for name in names}) == 1, "the shares are of several sharded tables"),
+            (
+                len({share.map_version for share in self.prepared}) == 1,
+                "the shares were split by several versions of the map: prepare all of them again",
+            ),
         )
         for holds, problem in rules:
             if not holds:
                 raise ValueError(problem)
+
+    @property
+    def map_version(self) -> int:
+        """Version of the map by which the rows were split."""
+        return self.prepared[0].map_version
 
 
 def decode_joint_body(raw: bytes) -> JointBody:

@@ -14,8 +14,9 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.sharded.joint_insert import JointInserted
 from replitree.protocol.state.counted import decode_quorum
 from replitree_verify.engine.small_search import Rules, Searched, search_all
+from replitree_verify.joint.logs import PLACE, SHARDS, gets_of, number_of, verdicts_of
 from replitree_verify.joint.model import Model
-from replitree_verify.joint.space import PLACE, SHARDS, JointState, Space, gets_of, number_of, verdicts_of
+from replitree_verify.joint.space import JointState, Space
 from replitree_verify.patches.patch import Patch
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -11,24 +10,15 @@ from typing_extensions import override
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry, Verdict, quorum_of
+from replitree.protocol.core.entries import FailEntry, SettleEntry
 from replitree.protocol.core.fold import NOTHING
 from replitree.protocol.core.joint_tokens import decode_token
-from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
-from replitree.protocol.insert.quorum import give_up, join
 from replitree.protocol.membership.table import table_nodes
-from replitree.protocol.program.coordinator import (
-    Asked,
-    CoordinatorOutcome,
-    KeepOwn,
-    OwnGone,
-    OwnTurn,
-    TakeOwn,
-    insert_jointly,
-)
-from replitree.protocol.program.participant import (
+from replitree.protocol.program.sharded.coordinator import Asked, CoordinatorOutcome, OwnGone, OwnTurn, TakeOwn
+from replitree.protocol.program.sharded.participant import (
     AcceptRows,
     AwaitForgetting,
     AwaitGivingUp,
@@ -36,57 +26,37 @@ from replitree.protocol.program.participant import (
     GiveUpTurn,
     Hold,
     LetGo,
-    forget_stale,
-    give_up_prepared,
-    prepare_rows,
 )
-from replitree.protocol.program.stages import Accepted, AwaitCleaning, End, ReportTrouble, Stage, Then
-from replitree.protocol.program.token_cleaner import clean_joint_tokens
-from replitree.protocol.propose.roll_over import roll_over
+from replitree.protocol.program.stages import Accepted, AwaitCleaning
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
 from replitree.protocol.sharded.prepare import Abandonment, Participant, ParticipantGone
-from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
 from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
-from replitree.protocol.state.start import sweep_staging
-from replitree.protocol.upkeep.clean_blocks import Block, Window
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
+from replitree_verify.joint.logs import MAP, PLACE, REPLICAS, SEATS, SHARDS, START, opened_in, verdicts_of
 from replitree_verify.joint.model import Joint, Model
+from replitree_verify.joint.stages import (
+    ALONE,
+    MEMORY,
+    ReadQueue,
+    Tell,
+    begin_anew,
+    clean,
+    coordinate,
+    count,
+    let_go,
+    lose_patience,
+    roll,
+    take_part,
+)
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
-SEATS = ("a", "b", "c", "d")
-SHARDS = (TablePlace("/c/tables/d~0", incarnation="s0"), TablePlace("/c/tables/d~1", incarnation="s1"))
-# Seats a and c are replicas of the first shard, b and d of the second: the shard of a seat is its number modulo 2.
-REPLICAS = tuple(Replica(SHARDS[number % 2], seat) for number, seat in enumerate(SEATS))
-PLACE = layout.sharded("/c", "d")
 NOT_BEGUN = -1
-START = fx.LogIndex(0)
 
 PREPARES, COMMITS, ABANDONS = 0, 1, 2
 """Threads of a client's insert; one more for each further attempt abandons what that has prepared."""
 
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """A replica tells its client what became of what it was asked."""
-
-    outcome: Participant | CoordinatorOutcome | Abandonment
-
-
-MEMORY = (AcceptRows, Hold, LetGo, TakeOwn, KeepOwn, ReportTrouble, AwaitGivingUp, AwaitForgetting, AwaitCleaning, Tell)
-"""Effects on the memory of a process."""
-
-ALONE = (fx.AdoptEpoch, fx.Sync, fx.ChildrenMany, *MEMORY)
-"""Effects that are taken together with the step before.
-
-A process is told of its epoch with the answer to its commit; a commit proves which parents of logs are open.  Reads of logs are
-no steps of their own either: an entry that is searched for never changes, and one that is not there when its commit was fenced
-never comes.
-"""
-
-MAP = encode_map(first_map(["k"], {Shard(0): 1, Shard(1): 1}, 2))
-"""Inserts see no more of a map than its version, so its value stays the same."""
 
 HEARD: Mapping[Any, str] = {
     JointInserted: "inserted",
@@ -101,11 +71,6 @@ HEARD: Mapping[Any, str] = {
 
 ENDS = {SettleEntry: "settled", FailEntry: "failed"}
 """The rare branch that the end of a quorum is."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadQueue:
-    """A replica has pulled all of its log.  Outcome: `Loaded`."""
 
 
 class At(NamedTuple):
@@ -193,66 +158,6 @@ class JointState(NamedTuple):
     def key(self) -> JointState:
         """What tells it apart."""
         return self
-
-
-def take_part(replica: Replica, request: fx.RequestId) -> Stage:
-    """Prepare a client's rows, as a participant, and tell."""
-    ended = yield from prepare_rows(replica, request, 1, True)
-    assert isinstance(ended, End)
-    yield Tell(ended.outcome)
-    return None
-
-
-def coordinate(replica: Replica, request: fx.RequestId, asked: Asked, is_staged: bool) -> Stage:
-    """Stage the coordinator's rows unless that is done, commit, and tell."""
-    if not is_staged:
-        yield from prepare_rows(replica, request, 1, False)
-    ended = yield from insert_jointly(replica, request, asked)
-    assert isinstance(ended, End | Then)
-    yield Tell(ended.outcome)
-    return None
-
-
-def let_go(participant: Participant) -> Stage:
-    """Give up what was prepared, and tell; `participant` is what the process takes its turn for."""
-    del participant
-    ended = yield from give_up_prepared()
-    assert isinstance(ended, End)
-    yield Tell(ended.outcome)
-    return None
-
-
-def count(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry) -> Stage:
-    """Count a replica for an insert that it has executed."""
-    yield from join(replica, epoch, index, entry)
-    return None
-
-
-def lose_patience(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry) -> Stage:
-    """Give up an insert whose quorum is open."""
-    yield from give_up(replica, epoch, index, entry)
-    return None
-
-
-def roll(replica: Replica, epoch: fx.Epoch) -> Stage:
-    """Let the log of a shard go on below another parent."""
-    yield from roll_over(replica, epoch)
-    return None
-
-
-def clean(replica: Replica, epoch: fx.Epoch, known: tuple[tuple[fx.BlockId, Block], ...]) -> Stage:
-    """Forget every token."""
-    del epoch
-    yield from clean_joint_tokens(replica, Window(count=0), known)
-    return None
-
-
-def begin_anew(replica: Replica, idle: tuple[fx.StagingId, ...]) -> Stage:
-    """Do what a start does behind its activation, and forget what is stale then."""
-    loaded = yield ReadQueue()
-    yield from sweep_staging(idle, loaded)
-    yield from forget_stale(replica)
-    return None
 
 
 class Space(small_search.Space[JointState]):
@@ -349,7 +254,9 @@ class Space(small_search.Space[JointState]):
             version = state.tree.get(layout.shard_map(PLACE))
             assert version is not None
             place = self._kernel.begin(take_part, here, request)
-            after = state._replace(sent=put(state.sent, number, sent._replace(map_version=version.version)))
+            # A client that prepares one shard's rows again has split them by the map of the first time.
+            split = sent.map_version if sent.own is not None else version.version
+            after = state._replace(sent=put(state.sent, number, sent._replace(map_version=split)))
             yield f"{what} prepare {joint.token}", self._settled(after, seat, at, place)
         elif thread == COMMITS and attempt and sent.threads[PREPARES] == END:
             joint_id, others = _joint_id(number, attempt), sent.prepared[-1:]
@@ -435,9 +342,9 @@ class Space(small_search.Space[JointState]):
                 yield from self._go_on(state, seat, at, place)
             opened, epoch = opened_in(state.tree, seat), state.processes[seat].epoch
             if place == NOT_BEGUN and epoch is not None and (opened or duty in (roll, clean)):
-                terms = opened[0] if opened else ()
-                if duty in (roll, clean):
-                    terms = () if duty is roll else (self.model.known,)
+                terms: tuple[Any, ...] = (self.model.known,) if duty is clean else ()
+                if duty not in (roll, clean):
+                    terms = opened[0]
                 begun = self._kernel.begin(duty, REPLICAS[seat], fx.Epoch(epoch), *terms)
                 after = state
                 if duty is clean:
@@ -614,32 +521,3 @@ def _joint_id(number: int, attempt: int) -> fx.JointId:
 def _me(seat: str, number: int) -> bytes:
     """Return what a process writes into `host`."""
     return f"{seat}{number}".encode()
-
-
-def gets_of(tree: Tree) -> tuple[tuple[int, fx.LogIndex, GetEntry], ...]:
-    """Return (shard, index, entry) of each insert in the logs of the shards."""
-    logs = ((number, log_of(tree, shard)) for number, shard in enumerate(SHARDS))
-    return tuple((number, index, entry) for number, log in logs for index, entry in log if isinstance(entry, GetEntry))
-
-
-def verdicts_of(tree: Tree) -> tuple[tuple[int, Verdict], ...]:
-    """Return (shard, entry) of each end of a quorum in the logs of the shards."""
-    logs = ((number, log_of(tree, shard)) for number, shard in enumerate(SHARDS))
-    return tuple(
-        (number, entry) for number, log in logs for _, entry in log if isinstance(entry, SettleEntry | FailEntry)
-    )
-
-
-def opened_in(tree: Tree, seat: int) -> tuple[tuple[fx.LogIndex, GetEntry], ...]:
-    """Return the inserts of a seat's shard whose quorum is open."""
-    ended = {entry.insert for number, entry in verdicts_of(tree) if number == seat % 2}
-    return tuple(
-        (index, entry)
-        for number, index, entry in gets_of(tree)
-        if number == seat % 2 and quorum_of(entry) and entry.insert not in ended
-    )
-
-
-def number_of(staging: fx.StagingId) -> int:
-    """Return which insert of the model a staging id belongs to."""
-    return int(staging.partition("-")[2].partition(".")[0])

@@ -305,7 +305,7 @@ def find_awaited(
     place, own, token
         The path of the sharded table, the shard whose log its coordinator follows, and the token that was asked for.
     inserted, request
-        What has the token, and who waits.
+        What has the token, and the request that waits.
 
     Returns
     -------

@@ -17,7 +17,7 @@ the participant crashes                       what is left, and what becomes of 
 ============================================  ==================================================================
 before 2                                      a folder that no entry names: the next start sweeps it
 between 2 and 3                               a folder and a node.  The next activation has another epoch, so no coordinator can
-                                              commit; the start forgets the node, and sweeps the folder
+                                              commit; the start sweeps the folder, and the node is forgotten after it
 between 3 and 4                               a folder that no entry can name: the next start sweeps it
 after the joint insert                        the entry is in the log: the start pulls it, keeps the folder, and publishes it
 ============================================  ==================================================================
@@ -253,14 +253,14 @@ def abandon(participant: Participant, me: bytes) -> fx.Procedure[Abandonment]:
 def forget_prepared(replica: Replica, me: bytes, epoch: fx.Epoch, idle: Collection[fx.StagingId]) -> fx.Procedure[int]:
     """Delete the nodes of what earlier processes have prepared, and of what this one does not hold; return how many are gone.
 
-    A start does this between its activation and its sweep: a node that is left is forgotten by the next start.
+    A process does this once under each of its epochs, at any time after the activation: a node that is left is forgotten then.
 
     Parameters
     ----------
     replica, me, epoch
         The replica, its process as in `activate`, and its epoch: the activation has ended joint inserts with an earlier one.
     idle
-        The staging folders that the process did not hold before the activation, as of `start.list_idle_staging`.
+        The staging folders that the process does not hold, as of `start.list_idle_staging`.
     """
     names: tuple[str, ...] = (yield fx.Children(layout.all_prepared(replica))) or ()
     paths = tuple(layout.prepared(replica, fx.StagingId(name)) for name in names)

@@ -11,21 +11,28 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from aiohttp import HttpVersion11, web
 
 from replitree.errors import NotAuthorized
 from replitree.replica.http.gate import Gate, Tables
 from replitree.replica.http.heads import HEALTH, METRICS
-from replitree.replica.http.http_base import Handlers, json_response, response
+from replitree.replica.http.http_base import Handlers, json_response, read_body, response
 from replitree.replica.http.http_commands import CommandHandlers
 from replitree.replica.http.http_exchange import ExchangeHandlers
 from replitree.replica.http.http_insert import InsertHandlers
 from replitree.replica.http.http_joint import JointHandlers
 from replitree.replica.http.http_merges import MergeHandlers, RewriteHandlers
 from replitree.replica.http.http_reads import ReadHandlers
-from replitree.replica.http.http_stores import StoreHandlers
 from replitree.replica.http.insert_requests import InsertRequests
 from replitree.replica.http.received import RECEIVED, Received
+
+
+class StoreCheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a check: a store's URL, and the table that is to lie there."""
+
+    url: str
+    table: str
 
 
 class HttpApi(Handlers):
@@ -54,7 +61,6 @@ class HttpApi(Handlers):
             CommandHandlers(tables),
             MergeHandlers(tables),
             RewriteHandlers(tables),
-            StoreHandlers(tables),
         )
 
     def application(self) -> web.Application:
@@ -66,6 +72,7 @@ class HttpApi(Handlers):
             web.get("/health", self._public),
             web.get("/metrics", self._public),
             web.get("/v1/status", self._status),
+            web.post("/v1/stores/check", self._check_store),
             web.get("/v1/tables/{table}/status", self._status),
         ]
         expecting = {"expect_handler": _meet_expectation}
@@ -122,6 +129,11 @@ class HttpApi(Handlers):
         """Answer what needs no token."""
         answer, kind = self._gate.public(METRICS if request.path == "/metrics" else HEALTH)
         return web.Response(body=answer.body, status=answer.status, headers={"Content-Type": kind})
+
+    async def _check_store(self, request: web.Request) -> web.Response:
+        """Try an object store before a table is created on it: otherwise a table would be left that no replica can serve."""
+        body = await read_body(request, StoreCheckBody)
+        return json_response(await asyncio.to_thread(self._tables.check_store, body.url, body.table))
 
     async def _status(self, request: web.Request) -> web.Response:
         """Return the status of the server, or of one table."""

@@ -21,7 +21,7 @@ from replitree.protocol.core.effects import ClientAnswer, Duplicate, InDoubt, In
 from replitree.protocol.sharded.joint_insert import JointInserted
 from replitree.protocol.sharded.prepare import Participant
 from replitree.replica.http.bodies import decode
-from replitree.replica.http.gate import Tables, seconds
+from replitree.replica.http.gate import Tables, seconds, shortened, whole_number
 from replitree.replica.http.http_base import Handlers, json_response, read_body
 from replitree.replica.http.http_insert import CommitBody, sealed_upload
 from replitree.replica.http.insert_requests import InsertRequests
@@ -76,8 +76,10 @@ class JointHandlers(Handlers):
     async def _prepare_rows(self, request: web.Request) -> web.Response:
         """Prepare the rows of an Arrow IPC stream."""
         table, bodies = self._table(request), self._inserts.bodies
-        body, query = await read_whole(request), request.query
-        extent, keep_s = bodies.measure(body), _keep_s(query)
+        query = request.query
+        map_version, keep_s = _map_version(query), _keep_s(query)
+        body = await read_whole(request)
+        extent = bodies.measure(body)
         await self._inserts.back_pressure(table)
 
         def prepare() -> Participant:
@@ -93,12 +95,13 @@ class JointHandlers(Handlers):
             if await asyncio.to_thread(table.definitions.refresh) is known:
                 raise
             made = await self._in_thread(prepare)
-        return _prepared(made, keep_s)
+        return _prepared(made, map_version, keep_s)
 
     async def _prepare_upload(self, request: web.Request) -> web.Response:
         """Prepare an upload; until it is given up, or its time is over, nothing else can commit it."""
         table, upload, query = self._table(request), request.match_info["upload"], request.query
-        body, keep_s = await read_body(request, CommitBody), _keep_s(query)
+        map_version, keep_s = _map_version(query), _keep_s(query)
+        body = await read_body(request, CommitBody)
         if any(manifest.share_id is not None for manifest in body.manifests):
             raise BadInput("a joint insert takes files that were sent to the replica, not yet objects in a store")
 
@@ -112,7 +115,7 @@ class JointHandlers(Handlers):
                     payload, version, keep_s, coordinates=_coordinates(query), beside=beside
                 )
 
-        return _prepared(await self._in_thread(prepare), keep_s)
+        return _prepared(await self._in_thread(prepare), map_version, keep_s)
 
     async def _renew(self, request: web.Request) -> web.Response:
         """Keep what was prepared for some seconds more."""
@@ -168,12 +171,21 @@ def _keep_s(query: Mapping[str, str]) -> float:
     return keep_s
 
 
+def _map_version(query: Mapping[str, str]) -> int:
+    """Return the version of the map by which rows were split.  All shares of an insert must have the same."""
+    text = query.get("map_version", "")
+    found = whole_number(text)
+    if found is None:
+        raise BadInput(f"map_version={shortened(text)!r}: say by which version of the map the rows were split")
+    return found
+
+
 def _coordinates(query: Mapping[str, str]) -> bool:
     return query.get("coordinates") == "true"
 
 
-def _prepared(made: Participant, keep_s: float) -> web.Response:
-    share = prepared_share(made)
+def _prepared(made: Participant, map_version: int, keep_s: float) -> web.Response:
+    share = prepared_share(made, map_version)
     return json_response({**msgspec.to_builtins(share), "rows": share.rows, "keep_s": keep_s})
 
 

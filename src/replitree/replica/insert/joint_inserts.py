@@ -1,8 +1,8 @@
 """Joint inserts that this replica commits for all their shards.
 
 What the participants have prepared comes with the request; the replica's own rows are held here (`PreparedRows`).  The commit
-and what becomes of the rows are the stages of `replitree.protocol.program.coordinator`.  A request whose insert has a quorum is
-answered when its own shard's log says what became of it: all shards end together.
+and what becomes of the rows are the stages of `replitree.protocol.program.sharded.coordinator`.  A request whose insert has a
+quorum is answered when its own shard's log says what became of it: all shards end together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import ROLLED
 from replitree.protocol.insert.quorum import count_replicas
 from replitree.protocol.membership.activate import REPLACED, Replaced
-from replitree.protocol.program.coordinator import (
+from replitree.protocol.program.sharded.coordinator import (
     Asked,
     CoordinatorOutcome,
     KeepOwn,
@@ -27,7 +27,7 @@ from replitree.protocol.program.coordinator import (
     TakeOwn,
     insert_jointly,
 )
-from replitree.protocol.program.participant import LetGo
+from replitree.protocol.program.sharded.participant import LetGo
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Then
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone
@@ -37,7 +37,7 @@ from replitree.replica.insert.inserts import Deliver, result_of
 from replitree.replica.insert.prepared_rows import PreparedRows
 from replitree.replica.insert.quorums import PATIENCE_S, Quorums, Wish, quorum_size
 from replitree.replica.kit.evidence import Evidence
-from replitree.replica.perform.append_doubt import AppendDoubt
+from replitree.replica.perform.append_doubt import AppendDoubt, Perform
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
@@ -125,9 +125,6 @@ class JointInserts:
         ended, outcome = self._run(number, asked, self._prepared.take(asked.own))
         if isinstance(outcome, fx.NotInserted) and outcome.reason == ROLLED:
             context.pull_signal.hurry()
-        if isinstance(outcome, JointInserted) and not outcome.is_duplicate:
-            # The rows of this shard are shown once the entry is pulled: the client may read at its index.
-            context.pull_signal.wake()
         if not isinstance(ended, Then):
             return JointCommit(outcome, rows)
         pending = PendingInsert(number, block, None, rows, 0, alone=True, deliver=deliver, waits=True)
@@ -151,31 +148,41 @@ class JointInserts:
                 case LetGo(staging):
                     prepared.let_go(staging)
                 case ReportTrouble():
-                    self._availability.trouble(Evidence.UNKNOWN, "the answer to a joint insert's commit was lost")
+                    self._report(asked.own, "the answer to a joint insert's commit was lost")
                 case _:
                     raise AssertionError(effect)
             return None
 
-        doubt = AppendDoubt(self._appends.noting(context.replica.table, context.performer.perform))
+        perform: Perform = context.performer.perform
+        if asked.quorum:
+            perform = self._appends.noting(context.replica.table, perform)
+        doubt = AppendDoubt(perform)
         try:
             ended = Driver(context.performer, remember, doubt.perform).run(
                 Then(insert_jointly, (context.replica, number, asked))
             )
-        except (ReplitreeError, OSError) as error:
+        except Exception as error:
             if not doubt.may_be_in_log:
                 if own is not None:
                     prepared.keep(asked.own)
                 raise
-            return None, self._in_doubt(asked, error)
+            self._tell_broken_off(error)
+            self._report(asked.own, "a joint insert's outcome is unknown")
+            prepared.let_go(asked.own)
+            return None, fx.InDoubt()
         assert ended is not None
         return ended, ended.outcome  # type: ignore[return-value]  # the stage says so
 
-    def _in_doubt(self, asked: Asked, error: Exception) -> fx.InDoubt:
-        """Take note that a commit may have taken place: the next activation decides, and deals with the rows."""
+    def _tell_broken_off(self, error: Exception) -> None:
+        if not isinstance(error, ReplitreeError | OSError):
+            self._context.log.defect("a joint insert failed")
         self._context.log.error("joint insert ended without an answer", problem=repr(error))
-        self._prepared.let_go(asked.own)
-        self._availability.trouble(Evidence.UNKNOWN, "a joint insert's outcome is unknown")
-        return fx.InDoubt()
+
+    def _report(self, own: fx.StagingId, reason: str) -> None:
+        """Report a commit in doubt: the next activation decides, and sweeps the rows unless the log has their entry."""
+        # In this order: the activation must find the folder idle.  Until it is let go, no other request takes the rows for gone.
+        self._prepared.release(own)
+        self._availability.trouble(Evidence.UNKNOWN, reason)
 
     def answer(self, request: fx.RequestId, answer: fx.ClientAnswer) -> bool:
         """Give a request that waits for a quorum its answer; False: it is none of these."""
@@ -232,8 +239,8 @@ class JointInserts:
         return size if size > 1 else 0
 
 
-def prepared_share(made: Participant) -> PreparedShare:
-    """Return what a participant tells its client."""
+def prepared_share(made: Participant, map_version: int) -> PreparedShare:
+    """Return what a participant tells its client, with the version of the map by which the client has split its rows."""
     replica, table = made.replica, made.replica.table
     return PreparedShare(
         table.name,
@@ -244,6 +251,7 @@ def prepared_share(made: Participant) -> PreparedShare:
         tuple(PreparedPart(part.partition, part.rows, part.bytes, part.content_hash) for part in made.parts),
         made.log_from,
         made.schema_version,
+        map_version,
         coordinates=not made.is_apart,
     )
 

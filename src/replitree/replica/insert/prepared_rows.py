@@ -10,7 +10,8 @@ this process ends, or activates anew   no commit relies on it any more: the next
                                        one forgets the node
 =====================================  ====================================================================================
 
-The rules are those of `replitree.protocol.sharded.prepare`, run as the stages of `replitree.protocol.program.participant`.
+The rules are those of `replitree.protocol.sharded.prepare`, run as the stages of
+`replitree.protocol.program.sharded.participant`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from replitree.errors import BadInput, ReadOnly, ReplitreeError, StoreError, Unavailable
 from replitree.protocol.core import effects as fx
-from replitree.protocol.program import participant
-from replitree.protocol.program.participant import (
+from replitree.protocol.program.sharded import participant
+from replitree.protocol.program.sharded.participant import (
     AcceptRows,
     AwaitForgetting,
     AwaitGivingUp,
@@ -56,14 +58,22 @@ PREPARED_MAX = 1_000
 """What one table replica holds at once."""
 
 
+class _Use(Enum):
+    """What is being done with what is held: nothing, a commit of this process, or giving it up."""
+
+    WAITS = "waits"
+    COMMITTING = "committing"
+    ENDING = "ending"
+
+
 @dataclass(slots=True, eq=False)
 class _Held:
-    """What was prepared, until when it is kept (monotonic seconds), what is held with it, and whether it is being ended."""
+    """What was prepared, until when it is kept (monotonic seconds), what is held with it, and what is being done with it."""
 
     participant: Participant
     until: float
     holds: ExitStack
-    is_taken: bool = False
+    use: _Use = _Use.WAITS
 
 
 class PreparedRows:
@@ -232,7 +242,7 @@ class PreparedRows:
         """
         with self._lock:
             held = self._held.get(fx.StagingId(staging))
-            if held is None:
+            if held is None or held.use is _Use.ENDING:
                 raise BadInput("this replica does not hold what was prepared any more: prepare the rows again")
             held.until = self._clock() + keep_s
 
@@ -248,9 +258,9 @@ class PreparedRows:
             held = self._held.get(fx.StagingId(staging))
             if held is None:
                 return Abandonment.LEFT
-            if held.is_taken:
+            if held.use is not _Use.WAITS:
                 raise BadInput("what was prepared is being committed, or given up; ask for the insert by its token")
-            held.is_taken = True
+            held.use = _Use.ENDING
         return self._end(held)
 
     # --- what this process does -------------------------------------------------------------------------------------------
@@ -267,11 +277,11 @@ class PreparedRows:
             held = self._held.get(staging)
             if held is None or held.participant.is_apart:
                 return None
-            if held.is_taken:
+            if held.use is not _Use.WAITS:
                 raise Unavailable(
                     "the rows of this shard are being committed, or given up; try again with the same token"
                 )
-            held.is_taken = True
+            held.use = _Use.COMMITTING
             return held.participant
 
     def keep(self, staging: fx.StagingId) -> None:
@@ -279,7 +289,14 @@ class PreparedRows:
         with self._lock:
             held = self._held.get(staging)
             if held is not None:
-                held.is_taken = False
+                held.use = _Use.WAITS
+
+    def release(self, staging: fx.StagingId) -> None:
+        """Let the next activation sweep the files of what was taken; it stays taken until it is let go."""
+        with self._lock:
+            held = self._held.get(staging)
+        if held is not None:
+            self._close(fx.StagingId(staging.rpartition(".")[0]), held.holds)
 
     def let_go(self, staging: fx.StagingId) -> None:
         """Do not hold it any more."""
@@ -292,8 +309,8 @@ class PreparedRows:
         """Take note that an entry in the log names what is staged under an id."""
         with self._lock:
             held = self._held.get(staging)
-            # Who has taken it lets it go.
-            if held is None or held.is_taken:
+            # The thread that uses it lets it go.
+            if held is None or held.use is not _Use.WAITS:
                 return
         self.let_go(staging)
 
@@ -308,8 +325,8 @@ class PreparedRows:
         now, over = self._clock(), list[_Held]()
         with self._lock:
             for held in self._held.values():
-                if held.until <= now and not held.is_taken:
-                    held.is_taken = True
+                if held.until <= now and held.use is _Use.WAITS:
+                    held.use = _Use.ENDING
                     over.append(held)
         for held in over:
             became = self._end(held)

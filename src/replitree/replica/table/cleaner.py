@@ -18,7 +18,8 @@ import time
 from replitree.errors import ReplitreeError
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import BlockId, Children, Epoch
-from replitree.protocol.program import cleaner, token_cleaner
+from replitree.protocol.program import cleaner
+from replitree.protocol.program.sharded import token_cleaner
 from replitree.protocol.program.stages import End, Then
 from replitree.protocol.upkeep.clean_blocks import Block, BlocksCleaned, Window
 from replitree.protocol.upkeep.clean_log import Cleaned, Keep

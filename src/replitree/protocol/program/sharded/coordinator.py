@@ -1,7 +1,7 @@
 """The coordinator: commits a joint insert with the rows that it and the participants have prepared.
 
-Its own rows are held in this process (`replitree.protocol.program.participant`), without a node.  `TakeOwn` takes them: from
-then on nothing else gives them up.  What becomes of them follows from the outcome:
+Its own rows are held in this process (`replitree.protocol.program.sharded.participant`), without a node.  `TakeOwn` takes them:
+from then on nothing else gives them up.  What becomes of them follows from the outcome:
 
 ==========================================  =====================================================================
 outcome                                     its own rows
@@ -29,7 +29,7 @@ from replitree.protocol.core.effects import BlockId, JointId, RequestId, Staging
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.program import quorum_waiter
-from replitree.protocol.program.participant import LetGo
+from replitree.protocol.program.sharded.participant import LetGo
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Stage, Then
 from replitree.protocol.sharded.joint_insert import (
     JointInsert,
@@ -120,6 +120,9 @@ def insert_jointly(replica: Replica, request: RequestId, asked: Asked) -> Stage:
         own = turn.own
         insert = JointInsert(asked.joint, place, asked.token, asked.map_version, (own, *asked.others), asked.quorum)
         outcome = yield from joint_insert(insert, turn.me)
+        if isinstance(outcome, fx.InDoubt | Replaced):
+            # First: while its rows are taken, no other request takes a missing token for the proof that nothing was inserted.
+            yield ReportTrouble()
         match outcome:
             case JointInserted(is_duplicate=False) | fx.InDoubt():
                 yield LetGo(own.staging)
@@ -130,8 +133,6 @@ def insert_jointly(replica: Replica, request: RequestId, asked: Asked) -> Stage:
             case _:
                 yield from abandon(own, turn.me)
                 yield LetGo(own.staging)
-        if isinstance(outcome, fx.InDoubt | Replaced):
-            yield ReportTrouble()
     if not isinstance(outcome, JointInserted):
         return End(outcome)
     awaited = yield from find_awaited(place, replica.table, asked.token, outcome, request)

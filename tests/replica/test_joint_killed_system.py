@@ -1,0 +1,172 @@
+"""Joint inserts of real processes: coordinator and participant are killed around the commit, and each row is there once."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlencode
+
+import pytest
+
+from replitree.coordination.embedded import EmbeddedZooKeeper
+from replitree.coordination.port import make_root
+from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.procedures import run
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import GetEntry, decode_entry
+from replitree.protocol.membership.table import create_table
+from replitree.storage.schema.definition import define_table
+from tests.replica.inprocess import ROOT, SCHEMA, TOKEN, as_stream, rows, wait_for
+from tests.replica.shard_server import SHARD_OR_TABLE
+from tests.replica.sharded import NAMES, SHARDS, make_place
+
+pytestmark = pytest.mark.system
+
+ROUNDS = 8
+BEFORE_KILL_S = 0.03
+
+
+class Replica:
+    """A replica in a process of its own, which is started again after each kill."""
+
+    def __init__(self, folder: Path, name: str, url: str) -> None:
+        folder.mkdir()
+        (folder / "token").write_text(TOKEN)
+        (folder / "token").chmod(0o600)
+        self._config, self._log = folder / "server.toml", folder / "log"
+        self._config.write_text(
+            f'name = "{name}"\nzookeeper = "{url}"\ndata = "{folder}/data"\ntoken_file = "{folder}/token"\n'
+        )
+        self.name = name
+
+    def start(self) -> None:
+        with self._log.open("a") as log:
+            command = [sys.executable, "-m", "tests.replica.shard_server", "--config", str(self._config)]
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self._log.read_text()
+        self.address = str(json.loads(line)["address"])
+
+    def end(self, how: signal.Signals) -> None:
+        self.process.send_signal(how)
+        self.process.wait(60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def ask(self, path: str, body: bytes, **query: object) -> dict[str, Any]:
+        """Send a request; an answer that did not come, or that says so, is unknown."""
+        connection = HTTPConnection(self.address, timeout=30)
+        try:
+            connection.request("POST", f"{path}?{urlencode(query)}", body, {"Authorization": f"Bearer {TOKEN}"})
+            answer = json.loads(connection.getresponse().read())
+        except (OSError, HTTPException, ValueError):
+            return {"outcome": "unknown"}
+        finally:
+            connection.close()
+        return cast("dict[str, Any]", answer)
+
+
+@pytest.fixture
+def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Replica, Replica, Any]]:
+    """Two replicas, each with both shards of `d`, and a session beside them."""
+    monkeypatch.setattr(layout, "_NAME", SHARD_OR_TABLE)
+    with ExitStack() as stack:
+        zookeeper = stack.enter_context(EmbeddedZooKeeper(tmp_path / "zookeeper", root=ROOT, durable=False))
+        session = ZooKeeperCoordination(f"zk://127.0.0.1:{zookeeper.ports[0]}")
+        stack.callback(session.close)
+        make_root(session, layout.tables(ROOT))
+        make_place(session)
+        for shard in SHARDS:
+            definition = define_table(shard.name, SCHEMA, order_by=["k"])
+            nodes = create_table(shard, definition.encode_metadata(), definition.encode_columns())
+            run(nodes, lambda effect: session.perform(cast("fx.CoordinationEffect", effect)))
+        first, second = (Replica(tmp_path / name, name, zookeeper.url) for name in ("r1", "r2"))
+        for replica in (first, second):
+            replica.start()
+            stack.callback(lambda replica=replica: replica.end(signal.SIGTERM))
+        yield first, second, session
+
+
+def insert(first: Replica, second: Replica, number: int) -> dict[str, Any]:
+    """Insert ten rows into each shard under a token, once; the outcome may be that it is not known, or that it failed."""
+    shares: list[dict[str, Any]] = []
+    for shard, replica in enumerate((first, second)):
+        body = as_stream(rows(1000 * number + 100 * shard))
+        coordinates = "true" if shard == 0 else "false"
+        share = replica.ask(f"/v1/tables/{NAMES[shard]}/prepared", body, map_version=0, coordinates=coordinates, keep_s=2)
+        if "staging" not in share:
+            return share
+        shares.append(share)
+    body = json.dumps({"prepared": shares}).encode()
+    return first.ask(f"/v1/tables/{NAMES[0]}/joint", body, token=f"token {number}")
+
+
+def logged(session: Any, shard: int) -> list[GetEntry]:
+    """The inserts in the log of a shard."""
+    found: list[GetEntry] = []
+    index = 0
+    while (node := session.perform(fx.Get(layout.log_entry(SHARDS[shard], index)))) is not None:
+        entry = decode_entry(node.value, "")
+        if isinstance(entry, GetEntry):
+            found.append(entry)
+        index += 1
+    return found
+
+
+def test_each_joint_insert_is_in_both_shards_once_whatever_is_killed(
+    replicas: tuple[Replica, Replica, Any],
+) -> None:
+    first, second, session = replicas
+    draw, told = random.Random(26), list[str]()
+    for number in range(ROUNDS):
+        outcomes: list[str] = []
+        thread = threading.Thread(
+            target=lambda number=number, outcomes=outcomes: outcomes.append(  # type: ignore[misc]
+                str(insert(first, second, number).get("outcome", "failed"))
+            )
+        )
+        victim = (first, second)[number % 2]
+        thread.start()
+        # A part of the inserts is over by then, a part has just begun, and some are in their commit.
+        thread.join(draw.uniform(0.0, BEFORE_KILL_S))
+        victim.end(signal.SIGKILL)
+        victim.start()
+        thread.join()
+        told += outcomes
+
+        def again(number: int = number) -> bool:
+            return insert(first, second, number).get("outcome") in ("inserted", "duplicate")
+
+        wait_for(again, f"insert {number} is in", 60.0)
+    for shard in range(2):
+        entries = logged(session, shard)
+        assert len(entries) == ROUNDS, told
+        assert {each.shards for each in entries} == {2}
+    assert {each.joint for each in logged(session, 0)} == {each.joint for each in logged(session, 1)}
+    for shard, replica in ((0, first), (0, second), (1, first), (1, second)):
+        wait_for(lambda shard=shard, replica=replica: rows_of(replica, shard) == ROUNDS * 10, "all rows are shown")  # type: ignore[misc]
+    # What the killed processes had prepared is forgotten: no node, and no folder that is not a part's.
+    for shard, name in ((shard, name) for shard in range(2) for name in ("r1", "r2")):
+        path = f"{layout.replicas(SHARDS[shard])}/{name}/prepared"
+        wait_for(lambda path=path: not (session.perform(fx.Children(path)) or ()), "no node is left", 60.0)  # type: ignore[misc]
+
+
+def rows_of(replica: Replica, shard: int) -> int:
+    """How many rows a replica shows of a shard."""
+    connection = HTTPConnection(replica.address, timeout=30)
+    with suppress(OSError, HTTPException):
+        connection.request("GET", f"/v1/tables/{NAMES[shard]}/status", headers={"Authorization": f"Bearer {TOKEN}"})
+        status = json.loads(connection.getresponse().read())
+        return int(status.get("rows", -1))
+    return -1

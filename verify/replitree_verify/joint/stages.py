@@ -1,0 +1,112 @@
+"""What the threads of a model of joint inserts run: the stages of the product, and what their clients hear."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core.entries import GetEntry
+from replitree.protocol.core.layout import Replica
+from replitree.protocol.insert.quorum import give_up, join
+from replitree.protocol.program.sharded.coordinator import Asked, KeepOwn, TakeOwn, insert_jointly
+from replitree.protocol.program.sharded.participant import (
+    AcceptRows,
+    AwaitForgetting,
+    AwaitGivingUp,
+    Hold,
+    LetGo,
+    forget_stale,
+    give_up_prepared,
+    prepare_rows,
+)
+from replitree.protocol.program.sharded.token_cleaner import clean_joint_tokens
+from replitree.protocol.program.stages import AwaitCleaning, End, ReportTrouble, Stage, Then
+from replitree.protocol.propose.roll_over import roll_over
+from replitree.protocol.sharded.prepare import Participant
+from replitree.protocol.state.start import sweep_staging
+from replitree.protocol.upkeep.clean_blocks import Block, Window
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A replica tells its client what became of what it was asked."""
+
+    outcome: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ReadQueue:
+    """A replica has pulled all of its log.  Outcome: `Loaded`."""
+
+
+MEMORY = (AcceptRows, Hold, LetGo, TakeOwn, KeepOwn, ReportTrouble, AwaitGivingUp, AwaitForgetting, AwaitCleaning, Tell)
+"""Effects on the memory of a process."""
+
+ALONE = (fx.AdoptEpoch, fx.Sync, fx.ChildrenMany, *MEMORY)
+"""Effects that are taken together with the step before.
+
+A process is told of its epoch with the answer to its commit; a commit proves which parents of logs are open.  Reads of logs are
+no steps of their own either: an entry that is searched for never changes, and one that is not there when its commit was fenced
+never comes.
+"""
+
+
+def take_part(replica: Replica, request: fx.RequestId) -> Stage:
+    """Prepare a client's rows, as a participant, and tell."""
+    ended = yield from prepare_rows(replica, request, 1, True)
+    assert isinstance(ended, End)
+    yield Tell(ended.outcome)
+    return None
+
+
+def coordinate(replica: Replica, request: fx.RequestId, asked: Asked, is_staged: bool) -> Stage:
+    """Stage the coordinator's rows unless that is done, commit, and tell."""
+    if not is_staged:
+        yield from prepare_rows(replica, request, 1, False)
+    ended = yield from insert_jointly(replica, request, asked)
+    assert isinstance(ended, End | Then)
+    yield Tell(ended.outcome)
+    return None
+
+
+def let_go(participant: Participant) -> Stage:
+    """Give up what was prepared, and tell; `participant` is what the process takes its turn for."""
+    del participant
+    ended = yield from give_up_prepared()
+    assert isinstance(ended, End)
+    yield Tell(ended.outcome)
+    return None
+
+
+def count(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry) -> Stage:
+    """Count a replica for an insert that it has executed."""
+    yield from join(replica, epoch, index, entry)
+    return None
+
+
+def lose_patience(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry) -> Stage:
+    """Give up an insert whose quorum is open."""
+    yield from give_up(replica, epoch, index, entry)
+    return None
+
+
+def roll(replica: Replica, epoch: fx.Epoch) -> Stage:
+    """Let the log of a shard go on below another parent."""
+    yield from roll_over(replica, epoch)
+    return None
+
+
+def clean(replica: Replica, epoch: fx.Epoch, known: tuple[tuple[fx.BlockId, Block], ...]) -> Stage:
+    """Forget every token."""
+    del epoch
+    yield from clean_joint_tokens(replica, Window(count=0), known)
+    return None
+
+
+def begin_anew(replica: Replica, idle: tuple[fx.StagingId, ...]) -> Stage:
+    """Do what a start does behind its activation, and forget what is stale then."""
+    loaded = yield ReadQueue()
+    yield from sweep_staging(idle, loaded)
+    yield from forget_stale(replica)
+    return None
