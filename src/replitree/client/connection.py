@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from replitree.client.arguments import check_arguments
 from replitree.client.insert.terms import Written
+from replitree.client.sharded.sharded_catalog import find_sharded, sharded
 from replitree.client.table import Table
 from replitree.client.transport.access import Access, find_access
 from replitree.client.transport.catalog import LOOK_S, Catalog, ReplicaInfo, Session
@@ -29,9 +30,11 @@ from replitree.client.transport.named_stores import with_url
 from replitree.coordination.port import Coordination
 from replitree.coordination.url import parse_url
 from replitree.decoding import converted
-from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable
+from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable, TableNotFound
+from replitree.protocol.core.layout import check_table_name
 from replitree.storage.schema.definition import TableDefinition, TableSettings, Transform, define_table
 from replitree.storage.schema.merge_policy import PLAIN, MergePolicy
+from replitree.storage.schema.shard_definition import shard_definition
 from replitree.storage.schema.storage_policy import LOCAL
 from replitree.wire.history_recorder import Recorder
 
@@ -43,8 +46,11 @@ if TYPE_CHECKING:
     from replitree.client.admin.fsck import FsckReport
     from replitree.client.admin.repair import PartCheck
     from replitree.client.admin.status import ClusterStatus, ServerStatus
+    from replitree.client.sharded.sharded_catalog import ShardedInfo
+    from replitree.client.sharded.sharded_table import ShardedTable
     from replitree.client.transport.left_objects import LeftObjects
     from replitree.protocol.rescue.recover import Survivor
+    from replitree.protocol.sharded.placement import Placement
 
 CREATE_S = 30.0
 """How long to wait for replicas to join a new table, in seconds."""
@@ -160,6 +166,10 @@ class Connection:
         keep: str | None = None,
         feed: str | None = None,
         defaults: Mapping[str, str] | None = None,
+        shard_by: str | Sequence[str] = (),
+        shards: int | None = None,
+        buckets: int | None = None,
+        replicas: int | None = None,
         wait_replicas: int | None = None,
         timeout_s: float = CREATE_S,
     ) -> Table:
@@ -192,8 +202,15 @@ class Connection:
             For how long the change feed is kept (`Table.changes`): ``"24h"``.  By default there is none.
         defaults
             What inserts get that leave a column out: a literal of Spark SQL by the column's name, as in ``{"price": "0.5"}``.
+        shard_by
+            Make a sharded table (``docs/sharded-tables.md``): the columns whose values decide which shard has a row.
+        shards, buckets
+            Of a sharded table: how many shards it has, 2 by default, and into how many buckets its rows are divided, a power of
+            two, 256 by default.
+        replicas
+            Of a sharded table: how many replicas host each shard.  By default all host every shard.
         wait_replicas
-            How many replicas to wait for; by default all of a local cluster's, or one.
+            How many replicas to wait for; by default all of a local cluster's, or one.  Of a sharded table: for each shard.
         timeout_s
             How long to wait for them, in seconds.
 
@@ -232,9 +249,23 @@ class Connection:
             definition = with_defaults(definition, defaults)
         # The token is required before anything is created.
         http = self._http_client()
+        wanted = max(1, len(self._access.replicas)) if wait_replicas is None else wait_replicas
+        if shard_by:
+            from replitree.client.sharded.sharded_catalog import Sharding, create
+
+            create(self.catalog, definition, Sharding.of(shard_by, shards, buckets, replicas))
+            if wait_replicas is None and replicas is not None:
+                wanted = replicas
+            deadline = time.monotonic() + timeout_s
+            made = sharded(self.catalog, definition.name)
+            for shard in made.map.shards:
+                left = max(0.0, deadline - time.monotonic())
+                self._wait_for_replicas(shard_definition(made.definition, shard), wanted, left)
+            return self._sharded_table(made)
+        if (shards, buckets, replicas) != (None, None, None):
+            raise BadInput("shards, buckets and replicas are those of a sharded table: say shard_by, too")
         check_store(self.catalog, http, definition.name, definition.storage)
         self.catalog.create(definition)
-        wanted = max(1, len(self._access.replicas)) if wait_replicas is None else wait_replicas
         self._wait_for_replicas(definition, wanted, timeout_s)
         return self._table(definition)
 
@@ -246,10 +277,18 @@ class Connection:
         TableNotFound
             There is no table of this name.
         """
-        return self._table(self.catalog.definition(name))
+        check_table_name(name)
+        try:
+            return self._table(self.catalog.definition(name))
+        except TableNotFound:
+            # A sharded table has no log under its own name.
+            found = find_sharded(self.catalog, name)
+            if found is None:
+                raise
+        return self._sharded_table(found)
 
     def tables(self) -> tuple[str, ...]:
-        """Return the names of all tables."""
+        """Return the names of all tables; a sharded table is one."""
         return self.catalog.names()
 
     def drop_table(self, name: str, *, timeout_s: float = DROP_S) -> None:
@@ -264,7 +303,37 @@ class Connection:
         Unavailable
             Replicas have not left it in time; drop it again.
         """
-        self.catalog.drop(name, timeout_s)
+        check_table_name(name)
+        try:
+            self.catalog.drop(name, timeout_s)
+        except TableNotFound:
+            from replitree.client.sharded.sharded_catalog import drop
+
+            drop(self.catalog, name, timeout_s)
+
+    def place_shard(self, table: str, shard: int, replicas: Sequence[str]) -> Placement:
+        """Place one shard of a sharded table on other replicas; return the placement as it is then.
+
+        A replica that is added joins the shard at once.  One that is left out stays in it: `drop_replica` of ``table~shard``
+        takes it out, when its server is stopped.
+
+        Parameters
+        ----------
+        replicas
+            Names of replicas; none: all host it.
+
+        Raises
+        ------
+        TableNotFound
+            There is no such sharded table.
+        BadInput
+            It has no such shard, or a name can't be a replica's.
+        CoordinationUnavailable
+            It is not known whether that was done; do it again.
+        """
+        from replitree.client.sharded.sharded_catalog import place_shard
+
+        return place_shard(self.catalog, table, shard, replicas)
 
     # --- replicas that are lost, gone or broken -------------------------------------------------------------------------
 
@@ -368,7 +437,7 @@ class Connection:
     def replicas(self) -> tuple[ReplicaInfo, ...]:
         """Return the replicas of all tables, by name.  A replica that has no table yet is not among them."""
         found: dict[str, ReplicaInfo] = {}
-        for name in self.tables():
+        for name in self.catalog.hosted_names():
             for replica in self.catalog.replicas(name):
                 known = found.get(replica.name)
                 if known is None or (replica.active and not known.active):
@@ -401,13 +470,24 @@ class Connection:
         CoordinationUnavailable
             Coordination can't be asked.
         """
-        from replitree.client.admin.status import ClusterStatus, cluster_status, server_statuses, table_status
+        from replitree.client.admin.status import (
+            ClusterStatus,
+            TableStatus,
+            cluster_status,
+            server_statuses,
+            table_status,
+        )
 
         catalog, http = self.catalog, self._http_client()
         if table is None:
-            return cluster_status(self.url, catalog, http, self.tables(), self.replicas())
-        found = table_status(catalog, http, catalog.definition(table))
-        return ClusterStatus(self.url, (found,), server_statuses(http, self.replicas()))
+            return cluster_status(self.url, catalog, http, catalog.hosted_names(), self.replicas())
+        try:
+            found: tuple[TableStatus, ...] = (table_status(catalog, http, catalog.definition(table)),)
+        except TableNotFound:
+            made = sharded(catalog, table)
+            shards = (shard_definition(made.definition, shard) for shard in made.map.shards)
+            found = tuple(table_status(catalog, http, each) for each in shards)
+        return ClusterStatus(self.url, found, server_statuses(http, self.replicas()))
 
     def look_over(self) -> ClusterState:
         """Return everything that is known of the cluster, for `replitree.client.admin.doctor.examine` to judge.
@@ -449,13 +529,25 @@ class Connection:
 
     def _table(self, definition: TableDefinition) -> Table:
         http = self._http_client()
-        with self._lock:
-            written = self._written.setdefault(definition.table_id, Written())
+        written = self._written_of(definition)
         if self._recorder is not None:
             from replitree.client.recorded import RecordedTable
 
             return RecordedTable(definition, self.catalog, http, written, recorder=self._recorder)
         return Table(definition, self.catalog, http, written)
+
+    def _sharded_table(self, info: ShardedInfo) -> ShardedTable:
+        from replitree.client.sharded.sharded_table import ShardedTable
+
+        if self._recorder is not None:
+            raise BadInput(
+                f"table {info.definition.name!r} is sharded: its history can't be recorded yet, connect without record"
+            )
+        return ShardedTable(info, self.catalog, self._http_client(), self._written_of)
+
+    def _written_of(self, definition: TableDefinition) -> Written:
+        with self._lock:
+            return self._written.setdefault(definition.table_id, Written())
 
     def _wait_for_replicas(self, definition: TableDefinition, wanted: int, timeout_s: float) -> None:
         from replitree.client.admin.status import table_status

@@ -41,6 +41,7 @@ from replitree.errors import (
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Exists, Get, GetMany
 from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.sharded.places import hosted_path
 from replitree.replica.http.gate import DEGRADED
 from replitree.replica.http.http_server import HttpServer
 from replitree.replica.kit.config import Address, ServerConfig, load_config, parse_address, read_token
@@ -49,6 +50,7 @@ from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.logs import Log, hide, set_up_logging
 from replitree.replica.kit.metrics import Metrics
 from replitree.replica.kit.named_stores import publish_stores
+from replitree.replica.kit.placements import placed_here
 from replitree.replica.kit.presence import announce
 from replitree.replica.kit.usable_store import check_usable
 from replitree.replica.kit.vitals import vitals
@@ -344,7 +346,8 @@ class Server:
                 self._folders.discard(table.definition.folder_name)
             elif table.availability.state is State.STOPPED and not self._stopping:
                 self._fail(ReplicaBusy(table.availability.why_not_active()))
-        wanted = [name for name in names if self._config.hosts(name) and name not in self._tables]
+        new = [name for name in names if name not in self._tables]
+        wanted = placed_here(self._coordination, self._root, self._config, new)
         for replica in [replica for name in wanted if (replica := self._join(name)) is not None]:
             if replica.availability.wait_started(self._config.session_timeout_s) is State.STOPPED:
                 self._fail(ReplicaBusy(replica.availability.why_not_active()))
@@ -389,7 +392,7 @@ class Server:
 
     def _own_nodes(self, name: str) -> TablePlace:
         """Return where a table's own nodes are, whichever of the tables that have had this name it is."""
-        return TablePlace(layout.table_path(self._root, name))
+        return TablePlace(hosted_path(self._root, name))
 
     def _find(self, name: str) -> tuple[TablePlace, TableDefinition] | None:
         """Look which table has this name, and how it is defined; None when there is none."""

@@ -136,7 +136,7 @@ class TableInserter:
         deadline = time.monotonic() + terms.timeout_s
         while True:
             began = time.monotonic()
-            upload, manifests = self._fill(slices, terms.timeout_s)
+            upload, manifests = self.fill(slices, terms.timeout_s)
             stored = stored_s(manifests) if self._definition.is_shared else 0.0
             # The time limit is for waiting; writing files is work.
             deadline += time.monotonic() - began + stored
@@ -174,7 +174,21 @@ class TableInserter:
 
     # --- an upload ----------------------------------------------------------------------------------------------------
 
-    def _fill(self, slices: Iterator[Slice], timeout_s: float) -> tuple[Upload, tuple[PartManifest, ...]]:
+    def fill(self, slices: Iterator[Slice], timeout_s: float) -> tuple[Upload, tuple[PartManifest, ...]]:
+        """Open an upload of this table and write rows into it; return it with what it has.
+
+        Parameters
+        ----------
+        slices
+            The rows.
+        timeout_s
+            How long a replica may take to open it, in seconds.
+
+        Raises
+        ------
+        Unavailable, TooManyParts
+            As of `open_upload`; nothing was inserted, and the upload is gone.
+        """
         upload = open_upload(self._router, self._http, self._definition.name, timeout_s=timeout_s)
         try:
             folder = upload.folder

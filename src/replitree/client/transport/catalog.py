@@ -35,6 +35,7 @@ from replitree.protocol.membership.table import (
     mark_dropped,
     remove_table,
 )
+from replitree.protocol.sharded.places import all_sharded, hosted_path, is_shard_name
 from replitree.storage.schema.definition import TableDefinition, decode_definition
 from replitree.wire.identity import decode_identity, machine_id, new_incarnation
 
@@ -162,6 +163,10 @@ class Catalog:
         """Perform one effect on coordination."""
         return self._session.perform(effect)
 
+    def coordination(self) -> Coordination:
+        """Return the session, opened or renewed if need be."""
+        return self._session.coordination()
+
     def now_ms(self, parent: str | None = None) -> int:
         """Ask for coordination's own time: that of a node which is made just now.
 
@@ -189,26 +194,48 @@ class Catalog:
 
     def place(self, name: str) -> TablePlace:
         """Look where the nodes of a table, and those of its replicas, are; the name is checked."""
-        return self._session.run(find_table(layout.table_path(self._root, name)))
+        return self._session.run(find_table(hosted_path(self._root, name)))
 
     def _own_nodes(self, name: str) -> TablePlace:
         """Return where a table's own nodes are, whether it exists or not; those of its replicas are not found by it."""
-        return TablePlace(layout.table_path(self._root, name))
+        return TablePlace(hosted_path(self._root, name))
+
+    @property
+    def root(self) -> str:
+        """Path in coordination below which everything of this cluster lies."""
+        return self._root
 
     def all_names(self) -> tuple[str, ...]:
-        """Return the names of all tables, those that are being dropped too."""
+        """Return the names of all tables with a log: also of those that are being dropped, and of shards."""
         parent = layout.tables(self._root)
         self._session.perform(fx.Sync(parent))
         names: tuple[str, ...] = self._session.perform(fx.Children(parent)) or ()
-        return names
+        # A sharded table has a node here, too, which only keeps its name.
+        sharded = set(self._sharded_names()) if names else set()
+        return tuple(name for name in names if name not in sharded)
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names of all tables, those that are being dropped left out."""
+    def hosted_names(self) -> tuple[str, ...]:
+        """Return the names of all tables with a log, shards too, those that are being dropped left out."""
         names = self.all_names()
         if not names:
             return ()
         marks = self._session.perform(fx.GetMany(tuple(layout.dropped(self._own_nodes(name)) for name in names)))
         return tuple(name for name, mark in zip(names, marks.nodes, strict=True) if mark is None)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all tables, those that are being dropped left out; a sharded table is one."""
+        names = tuple(name for name in self.hosted_names() if not is_shard_name(name))
+        sharded = self._sharded_names()
+        if not sharded:
+            return names
+        maps = fx.GetMany(tuple(layout.shard_map(layout.sharded(self._root, name)) for name in sharded))
+        found = self._session.perform(maps).nodes
+        there = tuple(name for name, node in zip(sharded, found, strict=True) if node is not None)
+        return tuple(sorted((*names, *there)))
+
+    def _sharded_names(self) -> tuple[str, ...]:
+        """Return the names of all sharded tables, also of those that are half made or half dropped."""
+        return self._session.perform(fx.Children(all_sharded(self._root))) or ()
 
     def definition(self, name: str) -> TableDefinition:
         """Return a table's definition.

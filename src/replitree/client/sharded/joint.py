@@ -1,0 +1,385 @@
+"""Insert into a sharded table: the rows of each shard are prepared at one replica of it, then one commit brings them all.
+
+How, in order:
+
+1. the rows are split by the map;
+2. for each shard that gets some, a replica of it stages them: in one request if they are few, else as an upload;
+3. the replica that has the rows of the first shard commits, for all of them.
+
+Few rows of one shard only are prepared and committed by one request.  Only the last step inserts.  What becomes of it:
+
+==================================================  ====================================================================
+answer                                              what happens
+==================================================  ====================================================================
+inserted, duplicate                                 done
+the map has changed                                 everything is split and prepared again, by the new map
+a participant is gone                               the rows of its shard are prepared again
+`Unavailable`: certainly nothing was inserted       the rows of the first shard are prepared at another replica, which commits
+no answer, or "unknown"                             the same, and the insert is *in doubt* from now on
+too few replicas, the quorum was not reached        raised (not in doubt)
+time is up                                          `OutcomeUnknown` when in doubt, otherwise the last error
+==================================================  ====================================================================
+
+Going on after a doubt is right because every try has the same token, which is one over all shards: a replica that finds it
+taken answers "duplicate".  Without a token of the caller, it is a hash of the rows in the order in which they were given.
+
+The rows of one insert are held in memory until it is over, because a changed map needs them once more.
+
+Absent on purpose: batches of streams, overwrites, and anything else that a joint commit can't do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from urllib.parse import quote, urlencode
+
+import msgspec
+import pyarrow as pa
+
+from replitree.client.insert.insert import REQUEST_BYTES_MAX, REQUEST_ROWS_MAX, TableInserter
+from replitree.client.insert.terms import InsertResult, Terms, Written
+from replitree.client.sharded.sharded_catalog import read_map
+from replitree.client.transport.catalog import Catalog, ReplicaInfo
+from replitree.client.transport.http import AnswerLost, HttpClient
+from replitree.client.transport.routing import ATTEMPT_S_MAX, Router
+from replitree.errors import (
+    OutcomeUnknown,
+    QuorumNotReached,
+    ReplicaUnavailable,
+    ReplitreeError,
+    TooFewReplicas,
+    TooManyParts,
+    Unavailable,
+)
+from replitree.protocol.sharded.places import shard_name, shard_number
+from replitree.protocol.sharded.shard_map import Shard, ShardMap
+from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.rewrite.slices import cut
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.row_buckets import split_by_shard
+from replitree.storage.schema.shard_definition import shard_definition
+
+KEEP_S = 600.0
+"""How long a replica keeps what it has prepared, in seconds: longer than the other shards take, and their commit."""
+
+ASKED_AT_ONCE = 8
+"""Shards prepared at once."""
+
+PAUSE_S = 0.05
+"""Pause before the next try of a commit, in seconds."""
+
+ABANDON_S = 5.0
+"""How long a replica may take to give up what it has prepared, in seconds; it does so by itself in time."""
+
+_Asked: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JointInsertResult(InsertResult):
+    """What became of an insert into a sharded table.
+
+    Attributes
+    ----------
+    index
+        None: each shard has a number line of its own.
+    shards
+        (name of the shard, index of its entry) of each shard that got rows; None: the entry has left the log.
+    """
+
+    shards: tuple[tuple[str, int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What a replica has prepared of one shard; `told` is what it answered, which the commit hands over as it is."""
+
+    shard: Shard
+    replica: ReplicaInfo
+    told: _Asked
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    shard: str
+    index: int | None = None
+
+
+class _Committed(msgspec.Struct, frozen=True):
+    outcome: str
+    rows: int = 0
+    shards: tuple[_Entry, ...] = ()
+    settled: int | None = None
+    shard: str = ""
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class _Doubt:
+    """What has happened to an insert so far."""
+
+    token: str
+    last: ReplitreeError = field(default_factory=lambda: ReplicaUnavailable("no replica could be asked in time"))
+    is_open: bool = False
+
+    def end(self, timeout_s: float) -> ReplitreeError:
+        """Return the error to raise when the time is over."""
+        if self.is_open:
+            return OutcomeUnknown(
+                f"the rows may have been inserted: no replica could say so in {timeout_s:.0f} s ({self.last}). Repeat the"
+                f" insert with the same token ({self.token}): they will not be inserted twice.",
+                self.token,
+            )
+        if isinstance(self.last, AnswerLost):
+            return ReplicaUnavailable(f"{self.last}; is the replica stopped? Try again later")
+        return self.last
+
+
+class JointInserter:
+    """Inserts into one sharded table.  Any thread may use it.
+
+    Parameters
+    ----------
+    definition
+        The sharded table.
+    catalog, http
+        The directory of the replicas, and the connection to them.
+    written
+        Takes note of what is inserted into a shard.
+    """
+
+    def __init__(
+        self, definition: TableDefinition, catalog: Catalog, http: HttpClient, written: Callable[[Shard], Written]
+    ) -> None:
+        self._definition = definition
+        self._catalog = catalog
+        self._http = http
+        self._written = written
+        self._map: tuple[ShardMap, int] | None = None
+        self._inserters: dict[Shard, tuple[Router, TableInserter]] = {}
+
+    def insert(self, data: Any, terms: Terms) -> InsertResult:
+        """Insert rows: see `ShardedTable.insert`."""
+        slices = [each.rows for each in cut(data, self._definition, terms.zone)]
+        if not slices:
+            return JointInsertResult(None, 0, "empty", terms.token)
+        rows = pa.concat_tables(slices)
+        token = terms.token or f"content-{content_hash(rows, self._definition.arrow_schema)}"
+        deadline = time.monotonic() + terms.timeout_s
+        while True:
+            shard_map, version = self._map or self._read_map()
+            pieces = {each.shard: each.rows for each in split_by_shard(rows, self._definition, shard_map)}
+            is_one = len(pieces) == 1 and _is_small(rows)
+            done = (self._insert_one if is_one else self._insert)(pieces, version, token, terms, deadline)
+            if done is not None:
+                break
+            self._read_map()
+        for entry in done.shards:
+            self._written(shard_number(entry.shard)).add(entry.index)
+        entries = tuple((entry.shard, entry.index) for entry in done.shards)
+        return JointInsertResult(None, rows.num_rows, done.outcome, terms.token, shards=entries)
+
+    def _read_map(self) -> tuple[ShardMap, int]:
+        self._map = read_map(self._catalog, self._definition.name)
+        return self._map
+
+    def _insert_one(
+        self, pieces: Mapping[Shard, pa.Table], version: int, token: str, terms: Terms, deadline: float
+    ) -> _Committed | None:
+        """Insert few rows of one shard, prepared and committed by one request; None: the map has another version by now."""
+        ((shard, rows),) = pieces.items()
+        body, said = _stream_of(rows), f"map_version={version}&{_query(token, terms)}"
+        route = f"/v1/tables/{quote(self._name(shard))}/joint/rows?{said}"
+
+        def send(replica: ReplicaInfo, left: float) -> _Committed:
+            answer = self._http.request(replica.address, "POST", route, body, timeout_s=left, purpose="insert")
+            found = answer.decode(_Committed)
+            if found.outcome == "participant_gone":
+                raise ReplicaUnavailable(found.reason)
+            return found
+
+        left = max(0.0, deadline - time.monotonic())
+        found = self._inserter(shard)[0].ask(send, timeout_s=left, token=token, attempt_s=_attempt_s(terms))
+        return None if found.outcome == "map_changed" else found
+
+    def _insert(
+        self, pieces: Mapping[Shard, pa.Table], version: int, token: str, terms: Terms, deadline: float
+    ) -> _Committed | None:
+        """Prepare and commit rows that were split by one version of the map; None: the map has another one by now."""
+        first, shares, doubt = min(pieces), dict[Shard, _Share](), _Doubt(token)
+        try:
+            while True:
+                missing = [shard for shard in pieces if shard not in shares]
+                for share in self._prepare(pieces, missing, first, version, deadline):
+                    shares[share.shard] = share
+                found = self._commit(shares, first, terms, deadline, doubt)
+                if found is not None:
+                    if found.outcome in ("inserted", "duplicate"):
+                        shares.clear()
+                        return found
+                    if found.outcome == "map_changed":
+                        # The token is looked at first, and what is on its way has the same map: a doubt is over.
+                        doubt.is_open = False
+                        return None
+                    doubt.last = ReplicaUnavailable(found.reason)
+                gone = first if found is None else next(at for at in pieces if self._name(at) == found.shard)
+                self._abandon([shares.pop(gone)])
+                self._inserter(gone)[0].forget()
+                if time.monotonic() + PAUSE_S > deadline:
+                    raise doubt.end(terms.timeout_s)
+                time.sleep(PAUSE_S)
+        except ReplitreeError as error:
+            # A shard could not be prepared any more; what was in doubt before still is.
+            if doubt.is_open and not isinstance(error, OutcomeUnknown):
+                doubt.last = error
+                raise doubt.end(terms.timeout_s) from error
+            raise
+        finally:
+            # After a doubt the commit may be on its way: then these stay for their replicas, which know.
+            if not doubt.is_open:
+                self._abandon(list(shares.values()))
+
+    # --- preparing ----------------------------------------------------------------------------------------------------
+
+    def _prepare(
+        self, pieces: Mapping[Shard, pa.Table], shards: list[Shard], first: Shard, version: int, deadline: float
+    ) -> Iterator[_Share]:
+        """Prepare the rows of some shards side by side.
+
+        Raises
+        ------
+        ReplitreeError
+            Those of one can't be prepared; what the others have prepared is given up.
+        """
+
+        def prepare(shard: Shard) -> _Share | ReplitreeError:
+            try:
+                return self._prepare_one(
+                    shard, pieces[shard], version, max(0.1, deadline - time.monotonic()), shard == first
+                )
+            except ReplitreeError as error:
+                return error
+
+        with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="replitree-prepare") as pool:
+            found = list(pool.map(prepare, shards))
+        shares = [each for each in found if isinstance(each, _Share)]
+        problem = next((each for each in found if isinstance(each, ReplitreeError)), None)
+        if problem is not None:
+            self._abandon(shares)
+            raise problem
+        yield from shares
+
+    def _prepare_one(self, shard: Shard, rows: pa.Table, version: int, seconds: float, coordinates: bool) -> _Share:
+        router, inserter = self._inserter(shard)
+        said = {
+            "map_version": str(version),
+            "keep_s": f"{KEEP_S:g}",
+            **({"coordinates": "true"} if coordinates else {}),
+        }
+        query = urlencode(said)
+        if _is_small(rows):
+            body, route = _stream_of(rows), f"/v1/tables/{quote(self._name(shard))}/prepared?{query}"
+
+            def send(replica: ReplicaInfo, left: float) -> _Share:
+                answer = self._http.request(replica.address, "POST", route, body, timeout_s=left, purpose="insert")
+                return _Share(shard, replica, answer.decode(dict[str, Any]))
+
+            return router.ask(send, timeout_s=seconds)
+        upload, manifests = inserter.fill(cut(rows, inserter.definition), seconds)
+        described = msgspec.json.encode({"manifests": manifests})
+
+        def take(replica: ReplicaInfo, left: float) -> _Share:
+            path = f"{upload.route}/prepare?{query}"
+            answer = self._http.request(replica.address, "POST", path, described, timeout_s=left)
+            return _Share(shard, replica, answer.decode(dict[str, Any]))
+
+        return Router(self._catalog, self._name(shard), upload.replica.name).ask(
+            take, timeout_s=seconds, attempt_s=seconds
+        )
+
+    def _abandon(self, shares: list[_Share]) -> None:
+        """Let replicas give up what they have prepared; one that does not answer does so by itself in time."""
+
+        def give_up(share: _Share) -> None:
+            route = f"/v1/tables/{quote(self._name(share.shard))}/prepared/{quote(str(share.told.get('staging')))}"
+            with suppress(ReplitreeError):
+                self._http.request(share.replica.address, "DELETE", route, timeout_s=ABANDON_S)
+
+        if shares:
+            with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="replitree-abandon") as pool:
+                list(pool.map(give_up, shares))
+
+    # --- committing ---------------------------------------------------------------------------------------------------
+
+    def _commit(
+        self,
+        shares: Mapping[Shard, _Share],
+        first: Shard,
+        terms: Terms,
+        deadline: float,
+        doubt: _Doubt,
+    ) -> _Committed | None:
+        """Ask the coordinator to commit; None: it did not, or can't tell, and another one is to be asked."""
+        own = shares[first]
+        others = [share.told for shard, share in sorted(shares.items()) if shard != first]
+        body = msgspec.json.encode({"prepared": [own.told, *others]})
+        route = f"/v1/tables/{quote(self._name(first))}/joint?{_query(doubt.token, terms)}"
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise doubt.end(terms.timeout_s)
+        try:
+            answer = self._http.request(
+                own.replica.address, "POST", route, body, timeout_s=min(left, _attempt_s(terms)), purpose="insert"
+            )
+            return answer.decode(_Committed)
+        except (AnswerLost, OutcomeUnknown) as error:
+            doubt.is_open, doubt.last = True, error
+        except ReplitreeError as error:
+            is_final = not isinstance(error, Unavailable) or isinstance(
+                error, TooFewReplicas | QuorumNotReached | TooManyParts
+            )
+            if is_final and not doubt.is_open:
+                raise
+            doubt.last = error
+        return None
+
+    # --- the shards ---------------------------------------------------------------------------------------------------
+
+    def _name(self, shard: Shard) -> str:
+        return shard_name(self._definition.name, shard)
+
+    def _inserter(self, shard: Shard) -> tuple[Router, TableInserter]:
+        found = self._inserters.get(shard)
+        if found is None:
+            router = Router(self._catalog, self._name(shard))
+            inserter = TableInserter(
+                shard_definition(self._definition, shard), self._catalog, self._http, router, self._written(shard)
+            )
+            # Of two threads that make one at once either will do.
+            found = self._inserters[shard] = (router, inserter)
+        return found
+
+
+def _is_small(rows: pa.Table) -> bool:
+    return bool(rows.num_rows <= REQUEST_ROWS_MAX and rows.nbytes <= REQUEST_BYTES_MAX)
+
+
+def _stream_of(rows: pa.Table) -> pa.Buffer:
+    """Return rows as the body of a request."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return sink.getvalue()
+
+
+def _query(token: str, terms: Terms) -> str:
+    said = {"token": token, **({} if terms.quorum is None else terms.quorum.said())}
+    return urlencode(said, quote_via=quote, safe="")
+
+
+def _attempt_s(terms: Terms) -> float:
+    """Return how long one replica may be silent, in seconds."""
+    return ATTEMPT_S_MAX if terms.quorum is None else max(ATTEMPT_S_MAX, terms.quorum.answered_s)

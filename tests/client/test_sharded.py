@@ -1,0 +1,312 @@
+"""Sharded tables from a client's point of view, with real replicas in this process."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replitree.client.connection import Connection
+from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
+from replitree.client.table import Table
+from replitree.errors import BadInput, InvalidName, SchemaMismatch, TableExists, TableNotFound
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
+from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
+from tests.waiting import wait_for
+
+SUPPORTED = {
+    "commander",
+    "definition",
+    "http",
+    "inserter",
+    "name",
+    "schema",
+}
+"""What a sharded table has as any table, unchanged."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
+    made = InProcessCluster(tmp_path_factory.mktemp("sharded"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def connection(cluster: InProcessCluster) -> Iterator[Connection]:
+    made = cluster.connect()
+    yield made
+    for name in made.tables():
+        made.drop_table(name)
+    made.close()
+
+
+def create(connection: Connection, name: str = "d", **options: Any) -> ShardedTable:
+    """A table of two shards by `k`."""
+    made = connection.create_table(name, SCHEMA, order_by="k", **{"shard_by": "k", "buckets": 16, **options})
+    assert isinstance(made, ShardedTable)
+    return made
+
+
+def multiset(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    return Counter(zip(*(table[name].to_pylist() for name in table.schema.names), strict=True))
+
+
+def test_a_sharded_table_is_one_table(connection: Connection, cluster: InProcessCluster) -> None:
+    table = create(connection, shards=3)
+    assert connection.tables() == ("d",)
+    assert connection.table("d").definition == table.definition
+    assert table.info.names == ("d~0", "d~1", "d~2")
+    assert [each.name for each in connection.replicas()] == ["r1", "r2"]
+    assert [each.name for each in connection.status().tables] == ["d~0", "d~1", "d~2"]
+    assert [each.name for each in connection.status("d").tables] == ["d~0", "d~1", "d~2"]
+    state = connection.look_over()
+    assert [each.name for each in state.tables] == ["d~0", "d~1", "d~2"]
+    assert not [each.problem for each in state.tables if each.problem]
+    connection.drop_table("d")
+    assert connection.tables() == ()
+    assert cluster.admin.perform(fx.Children(layout.tables(ROOT))) == ()
+    assert cluster.admin.perform(fx.Children(f"{ROOT}/sharded")) == ()
+    with pytest.raises(TableNotFound):
+        connection.drop_table("d")
+
+
+def test_a_shard_is_no_table_of_its_own(connection: Connection) -> None:
+    create(connection)
+    for call in (connection.table, connection.drop_table):
+        with pytest.raises(InvalidName):
+            call("d~0")
+    with pytest.raises(InvalidName):
+        connection.create_table("e~0", SCHEMA)
+
+
+def test_names_of_sharded_tables_and_of_others_exclude_each_other(connection: Connection) -> None:
+    create(connection)
+    for options in ({}, {"shard_by": "k"}):
+        with pytest.raises(TableExists, match="exists already"):
+            connection.create_table("d", SCHEMA, order_by="k", **options)
+    connection.create_table("e", SCHEMA, order_by="k")
+    with pytest.raises(TableExists, match="exists already"):
+        create(connection, "e")
+    connection.drop_table("e")
+    assert create(connection, "e").insert(rows(0)).outcome == "inserted"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"shard_by": "v"}, "can't be sharded by 'v'"),
+        ({"shard_by": "nothing"}, "no column 'nothing'"),
+        ({"shards": 0}, "1 to 256 shards"),
+        ({"shards": 32}, "can't share 16 buckets"),
+        ({"buckets": 12}, "power of two"),
+        ({"replicas": 5}, "ask for 1 to 2"),
+        ({"feed": "24h"}, "change feed"),
+        ({"policy": "summing(v)", "order_by": "s"}, "order key"),
+    ],
+)
+def test_what_can_not_be_sharded_is_refused(connection: Connection, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
+        connection.create_table("d", SCHEMA, **{"order_by": "k", "shard_by": "k", "buckets": 16, **options})
+    assert connection.tables() == ()
+
+
+def test_inserted_rows_are_read_from_all_shards(connection: Connection) -> None:
+    table = create(connection, shards=2)
+    done = table.insert(rows(0, 100))
+    assert isinstance(done, JointInsertResult)
+    assert (done.outcome, done.rows, done.index) == ("inserted", 100, None)
+    assert done.shards == (("d~0", 0), ("d~1", 0))
+    assert multiset(table.to_arrow()) == multiset(rows(0, 100))
+    assert table.scan(["k"]).count() == 100
+    assert sorted(table.scan(["k"]).to_reader().read_all()["k"].to_pylist()) == list(range(100))
+    assert table.scan().head(7).num_rows == 7
+    with table.snapshot(level="eventual", lease_s=30.0) as snapshot:
+        assert snapshot.rows == 100
+        assert multiset(snapshot.to_arrow()) == multiset(rows(0, 100))
+    assert table.insert(rows(0, 100)).outcome == "duplicate"
+    assert table.insert(rows(0, 100), deduplicate=False).outcome == "inserted"
+    assert table.scan().count() == 200
+    assert table.insert(rows(0, 0)).outcome == "empty"
+
+
+def test_a_token_is_one_over_all_shards(connection: Connection) -> None:
+    table = create(connection)
+    assert table.insert(rows(0, 50), token="load").outcome == "inserted"
+    again = table.insert(rows(500, 3), token="load")
+    assert isinstance(again, JointInsertResult)
+    assert (again.outcome, again.shards) == ("duplicate", (("d~0", 0), ("d~1", 0)))
+    assert table.scan().count() == 50
+
+
+def test_rows_of_one_shard_take_one_request_and_the_same_token(connection: Connection) -> None:
+    table = create(connection)
+    first = table.insert(rows(7, 1), token="one")
+    assert isinstance(first, JointInsertResult)
+    assert (first.outcome, len(first.shards)) == ("inserted", 1)
+    assert table.insert(rows(0, 50), token="one").outcome == "duplicate"
+    assert table.to_arrow()["k"].to_pylist() == [7]
+
+
+def test_large_inserts_go_as_uploads(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replitree.client.sharded.joint.REQUEST_ROWS_MAX", 10)
+    table = create(connection)
+    assert table.insert(rows(0, 100)).outcome == "inserted"
+    assert multiset(table.to_arrow()) == multiset(rows(0, 100))
+
+
+def test_a_read_by_key_opens_one_shard(connection: Connection) -> None:
+    table = create(connection, shards=4)
+    table.insert(rows(0, 200))
+    with table.snapshot(where="k = 17") as snapshot:
+        assert len(snapshot.shards) == 1
+        assert snapshot.to_arrow(where="k = 17")["s"].to_pylist() == ["17"]
+    assert sorted(table.to_arrow(["k"], "k in (3, 99)")["k"].to_pylist()) == [3, 99]
+    assert table.scan(where="k = 1 and k = 2").count() == 0
+    assert table.to_arrow(where="k = 1 and k = 2").num_rows == 0
+
+
+def test_a_changed_map_splits_the_rows_again(connection: Connection, cluster: InProcessCluster) -> None:
+    table = create(connection)
+    table.insert(rows(0, 10))
+    # As a move of buckets will do it: all buckets but one are those of the second shard from now on.
+    path = layout.shard_map(layout.sharded(ROOT, "d"))
+    moved = first_map(("k",), {Shard(0): 1, Shard(1): 15}, 16)
+    assert isinstance(cluster.admin.perform(fx.Commit(fx.Set(path, encode_map(moved), fx.Version(0)))), fx.Applied)
+    done = table.insert(rows(100, 64))
+    assert isinstance(done, JointInsertResult)
+    assert done.outcome == "inserted"
+    assert table.scan(where="k >= 100").count() == 64
+    assert table.insert(rows(100, 64)).outcome == "duplicate"
+
+
+def test_a_participant_that_is_gone_is_replaced(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    from replitree.client.sharded.joint import JointInserter
+
+    table, prepare, gone = create(connection), JointInserter._prepare_one, list[str]()  # noqa: SLF001
+
+    def given_up(self: JointInserter, shard: Shard, *more: Any) -> Any:
+        share = prepare(self, shard, *more)
+        if len(gone) < 2:
+            gone.append(str(shard))
+            self._abandon([share])
+        return share
+
+    monkeypatch.setattr(JointInserter, "_prepare_one", given_up)
+    assert table.insert(rows(0, 40)).outcome == "inserted"
+    assert len(gone) == 2
+    assert multiset(table.to_arrow()) == multiset(rows(0, 40))
+
+
+def test_a_quorum_is_one_in_every_shard(connection: Connection) -> None:
+    table = create(connection)
+    assert table.insert(rows(0, 20), quorum=2).outcome == "inserted"
+    assert table.scan().count() == 20
+
+
+def test_rows_without_a_key_are_refused(connection: Connection) -> None:
+    table = create(connection)
+    with pytest.raises(SchemaMismatch, match="k"):
+        table.insert({"k": [1, None], "v": [0.5, 0.5], "s": ["a", "b"]})
+    with pytest.raises(SchemaMismatch, match="k"):
+        table.insert({"v": [0.5], "s": ["a"]})
+    assert table.scan().count() == 0
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection, name: str) -> None:
+    table = connection.table("d") if "d" in connection.tables() else create(connection)
+    with pytest.raises(BadInput, match="is sharded, and a sharded table can't"):
+        getattr(table, name)()
+
+
+def test_every_method_of_a_table_is_either_done_or_refused() -> None:
+    names = {name for name in dir(Table) if not name.startswith("_")}
+    own = {name for name in vars(ShardedTable) if not name.startswith("_")}
+    assert names - own - SUPPORTED == set()
+    assert set(REFUSED) <= names
+
+
+@pytest.mark.parametrize(
+    "options", [{"level": "linearizable"}, {"level": "sequential"}, {"min_index": 3}, {"as_of": 3}]
+)
+def test_reads_at_one_position_are_refused(connection: Connection, options: dict[str, Any]) -> None:
+    table = create(connection)
+    for read in (table.snapshot, table.scan, table.to_arrow):
+        with pytest.raises(BadInput, match="can't be read"):
+            read(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"overwrite": "all"},
+        {"merge_schema": True},
+        {"replica": "r1"},
+        {"txn_app_id": "a", "txn_version": 1},
+    ],
+)
+def test_inserts_that_shards_can_not_take_together_are_refused(connection: Connection, options: dict[str, Any]) -> None:
+    table = create(connection)
+    with pytest.raises(BadInput, match="is sharded"):
+        table.insert(rows(0, 5), **options)
+    assert table.scan().count() == 0
+
+
+def test_shards_are_hosted_where_they_are_placed(connection: Connection) -> None:
+    table = create(connection, shards=2, replicas=1)
+    assert [table.info.placement.of(shard) for shard in table.info.map.shards] == [("r1",), ("r2",)]
+    hosts = [[each.name for each in connection.catalog.replicas(name)] for name in table.info.names]
+    assert hosts == [["r1"], ["r2"]]
+    assert table.insert(rows(0, 40)).outcome == "inserted"
+    assert table.scan().count() == 40
+    connection.place_shard("d", 0, ["r1", "r2"])
+    wait_for(lambda: len(connection.catalog.replicas("d~0")) == 2, "r2 joins the shard that is placed on it now")
+    with pytest.raises(BadInput, match="has the shards 0, 1, not 7"):
+        connection.place_shard("d", 7, [])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_inserted_is_read(connection: Connection, seed: int) -> None:
+    chance = random.Random(seed)
+    table, sent = create(connection, shards=chance.choice([1, 2, 3, 5]), buckets=chance.choice([8, 64])), Counter[Any]()
+    for number in range(6):
+        piece = rows(chance.randrange(-50, 1000), chance.randrange(0, 40))
+        for _ in range(chance.choice([1, 2])):
+            table.insert(piece, token=f"{number}")
+        sent += multiset(piece)
+    assert multiset(table.to_arrow()) == sent
+    key = chance.choice(list(sent))[0]
+    assert multiset(table.to_arrow(where=f"k = {key}")) == Counter({row: n for row, n in sent.items() if row[0] == key})
+
+
+def test_a_creation_that_was_cut_off_is_finished_by_the_next_one(connection: Connection, tmp_path: Path) -> None:
+    from replitree.client.sharded.sharded_catalog import Sharding, new_sharded
+    from replitree.client.sharded.sharded_catalog import create as create_sharded
+    from replitree.protocol.sharded.creation import create_sharded as procedure
+    from replitree.protocol.sharded.placement import EVERYWHERE
+    from replitree.storage.schema.definition import define_table
+
+    del tmp_path
+    create(connection, "other")
+    definition = define_table("d", SCHEMA, order_by="k")
+    sharding = Sharding.of("k", 2, 16)
+    begun = procedure(new_sharded(ROOT, definition, "cut0ff", sharding.map_of(definition), EVERYWHERE), bytes_max=0)
+    connection.catalog.perform(next(begun))
+    assert connection.tables() == ("other",)
+    with pytest.raises(TableNotFound):
+        connection.table("d")
+    with pytest.raises(TableExists, match="was cut off"):
+        create_sharded(connection.catalog, definition, Sharding.of("k", 3, 16))
+    with pytest.raises(TableExists):
+        connection.create_table("d", SCHEMA)
+    assert create(connection, "d").info.incarnation == "cut0ff"
+    assert connection.tables() == ("d", "other")
