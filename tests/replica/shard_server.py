@@ -1,4 +1,4 @@
-"""``python -m tests.replica.shard_server --config FILE``: a replica as it ships, which also hosts tables with the name of a shard."""
+"""``python -m tests.replica.shard_server --config FILE``: a replica that also hosts tables with the name of a shard."""
 
 from __future__ import annotations
 

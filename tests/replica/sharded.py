@@ -18,8 +18,8 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import decode_entry
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
-from tests.replica.shard_server import SHARD_OR_TABLE
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, as_stream, rows, wait_for
+from tests.replica.shard_server import SHARD_OR_TABLE
 
 PLACE = layout.sharded(ROOT, "d")
 NAMES = ("d~0", "d~1")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -16,7 +17,7 @@ from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.table import join_table
 from replitree.replica.perform.append_doubt import appends
-from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
+from tests.replica.inprocess import InProcessCluster, Node, as_stream, rows, wait_for
 from tests.replica.sharded import (
     NAMES,
     PLACE,
@@ -93,6 +94,24 @@ def test_rows_of_one_shard_are_an_entry_as_any_other(cluster: InProcessCluster) 
     assert entry.format == 1
 
 
+def test_rows_of_one_shard_go_in_by_one_request(cluster: InProcessCluster) -> None:
+    first, second = cluster.nodes
+
+    def ask(node: Node, start: int, **query: object) -> tuple[int, Any]:
+        path = f"/v1/tables/d~1/joint/rows?{urlencode({'map_version': 0, 'token': 'a', **query})}"
+        return node.request("POST", path, as_stream(rows(start)))
+
+    status, answer = ask(first, 0)
+    assert (status, answer["outcome"], answer["rows"], written(answer)) == (200, "inserted", 10, [("d~1", 0)])
+    assert ask(second, 500)[1]["outcome"] == "duplicate"
+    assert ask(first, 500, map_version=1, token="b") == (200, {"outcome": "map_changed"})
+    assert ask(first, 500, quorum="all", token="c")[1]["settled"] == 2
+    assert ask(first, 500, token="")[0] == 400
+    wait_shown(cluster, 1, [*keys(0), *keys(500)])
+    for node in (first, second):
+        wait_forgotten(node, 1)
+
+
 def test_an_upload_is_prepared_with_the_files_that_tasks_have_sent(cluster: InProcessCluster) -> None:
     first, second = cluster.nodes
     share = prepared_upload(second, 1)
@@ -113,9 +132,10 @@ def prepared_upload(node: Node, shard: int, **query: object) -> dict[str, Any]:
     body = {"manifests": [json.loads(manifest.encode()) for manifest in manifests]}
     for path in folder.glob("*/manifest.json"):
         path.unlink()
-    share: dict[str, Any] = node.post(
-        f"uploads/{opened['upload']}/prepare", body, table=NAMES[shard], map_version=0, **query
-    )
+    where, asked = f"uploads/{opened['upload']}/prepare", {"map_version": 0, **query}
+    share: dict[str, Any] = node.post(where, body, table=NAMES[shard], **asked)
+    again = node.post(where, body, table=NAMES[shard], **asked)
+    assert again == share, "a client whose answer was lost gets the same one"
     return share
 
 

@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from functools import partial
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, cast
@@ -32,7 +33,7 @@ from tests.replica.sharded import NAMES, SHARDS, make_place
 
 pytestmark = pytest.mark.system
 
-ROUNDS = 8
+ROUNDS = 4
 BEFORE_KILL_S = 0.03
 
 
@@ -64,11 +65,11 @@ class Replica:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def ask(self, path: str, body: bytes, **query: object) -> dict[str, Any]:
-        """Send a request; an answer that did not come, or that says so, is unknown."""
-        connection = HTTPConnection(self.address, timeout=30)
+    def ask(self, path: str, body: bytes | None = None, **query: object) -> dict[str, Any]:
+        """Send a request; an answer that did not come is unknown."""
+        connection, method = HTTPConnection(self.address, timeout=30), "GET" if body is None else "POST"
         try:
-            connection.request("POST", f"{path}?{urlencode(query)}", body, {"Authorization": f"Bearer {TOKEN}"})
+            connection.request(method, f"{path}?{urlencode(query)}", body, {"Authorization": f"Bearer {TOKEN}"})
             answer = json.loads(connection.getresponse().read())
         except (OSError, HTTPException, ValueError):
             return {"outcome": "unknown"}
@@ -94,7 +95,7 @@ def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
         first, second = (Replica(tmp_path / name, name, zookeeper.url) for name in ("r1", "r2"))
         for replica in (first, second):
             replica.start()
-            stack.callback(lambda replica=replica: replica.end(signal.SIGTERM))
+            stack.callback(replica.end, signal.SIGTERM)
         yield first, second, session
 
 
@@ -104,12 +105,34 @@ def insert(first: Replica, second: Replica, number: int) -> dict[str, Any]:
     for shard, replica in enumerate((first, second)):
         body = as_stream(rows(1000 * number + 100 * shard))
         coordinates = "true" if shard == 0 else "false"
-        share = replica.ask(f"/v1/tables/{NAMES[shard]}/prepared", body, map_version=0, coordinates=coordinates, keep_s=2)
+        share = replica.ask(
+            f"/v1/tables/{NAMES[shard]}/prepared", body, map_version=0, coordinates=coordinates, keep_s=2
+        )
         if "staging" not in share:
             return share
         shares.append(share)
     body = json.dumps({"prepared": shares}).encode()
     return first.ask(f"/v1/tables/{NAMES[0]}/joint", body, token=f"token {number}")
+
+
+def try_once(first: Replica, second: Replica, number: int, told: list[str]) -> None:
+    """Insert, and note what the client hears."""
+    told.append(str(insert(first, second, number).get("outcome", "failed")))
+
+
+def is_in(first: Replica, second: Replica, number: int) -> bool:
+    """Insert under a token that may have been used; whether the rows are certainly in."""
+    return insert(first, second, number).get("outcome") in ("inserted", "duplicate")
+
+
+def shows(replica: Replica, shard: int, count: int) -> bool:
+    """Whether a replica shows so many rows of a shard."""
+    return replica.ask(f"/v1/tables/{NAMES[shard]}/status").get("rows") == count
+
+
+def has_none(session: Any, path: str) -> bool:
+    """Whether a node has no children."""
+    return not session.perform(fx.Children(path))
 
 
 def logged(session: Any, shard: int) -> list[GetEntry]:
@@ -130,12 +153,7 @@ def test_each_joint_insert_is_in_both_shards_once_whatever_is_killed(
     first, second, session = replicas
     draw, told = random.Random(26), list[str]()
     for number in range(ROUNDS):
-        outcomes: list[str] = []
-        thread = threading.Thread(
-            target=lambda number=number, outcomes=outcomes: outcomes.append(  # type: ignore[misc]
-                str(insert(first, second, number).get("outcome", "failed"))
-            )
-        )
+        thread = threading.Thread(target=try_once, args=(first, second, number, told))
         victim = (first, second)[number % 2]
         thread.start()
         # A part of the inserts is over by then, a part has just begun, and some are in their commit.
@@ -143,30 +161,15 @@ def test_each_joint_insert_is_in_both_shards_once_whatever_is_killed(
         victim.end(signal.SIGKILL)
         victim.start()
         thread.join()
-        told += outcomes
-
-        def again(number: int = number) -> bool:
-            return insert(first, second, number).get("outcome") in ("inserted", "duplicate")
-
-        wait_for(again, f"insert {number} is in", 60.0)
+        wait_for(partial(is_in, first, second, number), f"insert {number} is in", 60.0)
     for shard in range(2):
         entries = logged(session, shard)
         assert len(entries) == ROUNDS, told
         assert {each.shards for each in entries} == {2}
     assert {each.joint for each in logged(session, 0)} == {each.joint for each in logged(session, 1)}
     for shard, replica in ((0, first), (0, second), (1, first), (1, second)):
-        wait_for(lambda shard=shard, replica=replica: rows_of(replica, shard) == ROUNDS * 10, "all rows are shown")  # type: ignore[misc]
+        wait_for(partial(shows, replica, shard, ROUNDS * 10), "all rows are shown")
     # What the killed processes had prepared is forgotten: no node, and no folder that is not a part's.
     for shard, name in ((shard, name) for shard in range(2) for name in ("r1", "r2")):
         path = f"{layout.replicas(SHARDS[shard])}/{name}/prepared"
-        wait_for(lambda path=path: not (session.perform(fx.Children(path)) or ()), "no node is left", 60.0)  # type: ignore[misc]
-
-
-def rows_of(replica: Replica, shard: int) -> int:
-    """How many rows a replica shows of a shard."""
-    connection = HTTPConnection(replica.address, timeout=30)
-    with suppress(OSError, HTTPException):
-        connection.request("GET", f"/v1/tables/{NAMES[shard]}/status", headers={"Authorization": f"Bearer {TOKEN}"})
-        status = json.loads(connection.getresponse().read())
-        return int(status.get("rows", -1))
-    return -1
+        wait_for(partial(has_none, session, path), "no node is left", 60.0)

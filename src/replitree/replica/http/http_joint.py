@@ -66,6 +66,7 @@ class JointHandlers(Handlers):
             web.post(f"{table}/prepared/{{staging}}", self._renew),
             web.delete(f"{table}/prepared/{{staging}}", self._give_up),
             web.post(f"{table}/joint", self._commit),
+            web.post(f"{table}/joint/rows", self._insert_rows),
         )
 
     async def _in_thread(self, do: Callable[[], T]) -> T:
@@ -75,30 +76,36 @@ class JointHandlers(Handlers):
 
     async def _prepare_rows(self, request: web.Request) -> web.Response:
         """Prepare the rows of an Arrow IPC stream."""
-        table, bodies = self._table(request), self._inserts.bodies
         query = request.query
         map_version, keep_s = _map_version(query), _keep_s(query)
-        body = await read_whole(request)
+        made = await self._rows(request, keep_s, coordinates=_coordinates(query))
+        return _prepared(made, map_version, keep_s)
+
+    async def _rows(self, request: web.Request, keep_s: float, *, coordinates: bool) -> Participant:
+        """Prepare the rows of a request's body."""
+        table, bodies, body = self._table(request), self._inserts.bodies, await read_whole(request)
         extent = bodies.measure(body)
         await self._inserts.back_pressure(table)
 
         def prepare() -> Participant:
             rows = table.prepared_rows.taken(decode(body, extent), bodies.decoded_bytes_max)
             version = rows.definition.schema_version
-            return table.prepared_rows.prepare(rows, version, keep_s, coordinates=_coordinates(query))
+            return table.prepared_rows.prepare(rows, version, keep_s, coordinates=coordinates)
 
         known = table.definition
         try:
-            made = await self._in_thread(prepare)
+            return await self._in_thread(prepare)
         except SchemaMismatch:
             # Another replica may have changed the columns a moment ago.
             if await asyncio.to_thread(table.definitions.refresh) is known:
                 raise
-            made = await self._in_thread(prepare)
-        return _prepared(made, map_version, keep_s)
+            return await self._in_thread(prepare)
 
     async def _prepare_upload(self, request: web.Request) -> web.Response:
-        """Prepare an upload; until it is given up, or its time is over, nothing else can commit it."""
+        """Prepare an upload; until it is given up, or its time is over, nothing else can commit it.
+
+        A client whose answer was lost asks again, and gets the same one.
+        """
         table, upload, query = self._table(request), request.match_info["upload"], request.query
         map_version, keep_s = _map_version(query), _keep_s(query)
         body = await read_body(request, CommitBody)
@@ -106,6 +113,9 @@ class JointHandlers(Handlers):
             raise BadInput("a joint insert takes files that were sent to the replica, not yet objects in a store")
 
         def prepare() -> Participant:
+            held = table.prepared_rows.of_upload(upload, keep_s)
+            if held is not None:
+                return held
             # The upload stays known, and is not removed, as long as what was made of it is held.
             beside: AbstractContextManager[object] = table.uploads.committing(upload)
             with table.uploads.committing(upload):
@@ -133,13 +143,9 @@ class JointHandlers(Handlers):
 
     async def _commit(self, request: web.Request) -> web.Response:
         """Commit once, however often it is requested; a repeated request gets the answer of the first one."""
-        table, token, wish = self._table(request), request.query.get("token", ""), wish_of(request.query)
+        table, token, wish = self._table(request), _token(request.query), wish_of(request.query)
         raw = await read_whole(request)
         body = decode_joint_body(raw)
-        if not token:
-            raise BadInput(
-                "a joint insert needs a token: it stands for the whole insert, whichever shards get its rows"
-            )
         patience_s = 0.0 if wish is None else wish.patience_s
         key = (
             table.definition.table_id,
@@ -151,6 +157,23 @@ class JointHandlers(Handlers):
 
         async with self._inserts.in_time(token, patience_s):
             return json_response(await self._commits.once(key, commit))
+
+    async def _insert_rows(self, request: web.Request) -> web.Response:
+        """Insert rows that all belong to this shard: prepare them here and commit them, in one request."""
+        table, token, wish = self._table(request), _token(request.query), wish_of(request.query)
+        map_version = _map_version(request.query)
+        own = prepared_share(await self._rows(request, KEEP_S, coordinates=True), map_version)
+
+        async def commit() -> dict[str, object]:
+            try:
+                return await self._committed(table, JointBody((own,)), token, wish)
+            finally:
+                # Nothing if the outcome has dealt with the rows: a client that tries again sends them again.
+                await self._in_thread(lambda: table.prepared_rows.give_up(own.staging))
+
+        async with self._inserts.in_time(token, 0.0 if wish is None else wish.patience_s):
+            # The commit goes on when its client does not wait any longer.
+            return json_response(await self._commits.once((table.definition.table_id, own.staging), commit))
 
     async def _committed(
         self, table: TableReplica, body: JointBody, token: str, wish: Wish | None
@@ -169,6 +192,13 @@ def _keep_s(query: Mapping[str, str]) -> float:
     if not keep_s:
         raise BadInput("keep_s=0: say for how many seconds what was prepared is kept")
     return keep_s
+
+
+def _token(query: Mapping[str, str]) -> str:
+    token = query.get("token", "")
+    if not token:
+        raise BadInput("a joint insert needs a token: it stands for the whole insert, whichever shards get its rows")
+    return token
 
 
 def _map_version(query: Mapping[str, str]) -> int:

@@ -180,7 +180,7 @@ class JointInserts:
 
     def _report(self, own: fx.StagingId, reason: str) -> None:
         """Report a commit in doubt: the next activation decides, and sweeps the rows unless the log has their entry."""
-        # In this order: the activation must find the folder idle.  Until it is let go, no other request takes the rows for gone.
+        # In this order: the activation must find the folder idle.  Until it is let go, no request takes the rows for gone.
         self._prepared.release(own)
         self._availability.trouble(Evidence.UNKNOWN, reason)
 

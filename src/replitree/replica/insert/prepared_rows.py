@@ -68,11 +68,24 @@ class _Use(Enum):
 
 @dataclass(slots=True, eq=False)
 class _Held:
-    """What was prepared, until when it is kept (monotonic seconds), what is held with it, and what is being done with it."""
+    """What was prepared, and how long it is kept.
+
+    Attributes
+    ----------
+    until
+        When it is given up, in seconds of the clock.
+    holds
+        What is held with it.
+    upload
+        The upload that it was made of; "": of rows.
+    use
+        What is being done with it.
+    """
 
     participant: Participant
     until: float
     holds: ExitStack
+    upload: str
     use: _Use = _Use.WAITS
 
 
@@ -186,7 +199,7 @@ class PreparedRows:
         group = f"{context.identity.incarnation}-j{next(self._numbers)}"
         accepted = Accepted(context.identity.encode(), epoch, log_from, fx.StagingId(f"{group}.0"))
         holds, staging = ExitStack(), ExitStack()
-        kept: list[_Held] = []
+        kept, upload = list[_Held](), payload.folder.name if isinstance(payload, StagedUpload) else ""
 
         def remember(effect: MemoryEffect) -> Accepted | None:
             match effect:
@@ -196,7 +209,7 @@ class PreparedRows:
                     staging.enter_context(self._store_performer.holding(accepted.staging, {request: payload}))
                     return accepted
                 case Hold(prepared):
-                    kept.append(_Held(prepared, self._clock() + keep_s, holds))
+                    kept.append(_Held(prepared, self._clock() + keep_s, holds, upload))
                 case LetGo():
                     pass
                 case _:
@@ -229,6 +242,14 @@ class PreparedRows:
     def _close(self, group: fx.StagingId, holds: ExitStack) -> None:
         self._store_performer.forget(group)
         holds.close()
+
+    def of_upload(self, upload: str, keep_s: float) -> Participant | None:
+        """Return what was made of an upload, kept for so many seconds from now; None: that is not held, or being ended."""
+        with self._lock:
+            found = [held for held in self._held.values() if held.upload == upload and held.use is _Use.WAITS]
+            for held in found:
+                held.until = self._clock() + keep_s
+            return found[0].participant if found else None
 
     # --- what clients ask -----------------------------------------------------------------------------------------------
 
