@@ -23,10 +23,8 @@ from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
 
 SUPPORTED = {
-    "commander",
     "definition",
     "http",
-    "inserter",
     "name",
     "schema",
 }
@@ -90,9 +88,9 @@ def test_a_shard_is_no_table_of_its_own(connection: Connection) -> None:
 
 def test_names_of_sharded_tables_and_of_others_exclude_each_other(connection: Connection) -> None:
     create(connection)
-    for options in ({}, {"shard_by": "k"}):
+    for key in ("", "k"):
         with pytest.raises(TableExists, match="exists already"):
-            connection.create_table("d", SCHEMA, order_by="k", **options)
+            connection.create_table("d", SCHEMA, order_by="k", shard_by=key)
     connection.create_table("e", SCHEMA, order_by="k")
     with pytest.raises(TableExists, match="exists already"):
         create(connection, "e")
@@ -221,11 +219,35 @@ def test_rows_without_a_key_are_refused(connection: Connection) -> None:
     assert table.scan().count() == 0
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection, name: str) -> None:
-    table = connection.table("d") if "d" in connection.tables() else create(connection)
-    with pytest.raises(BadInput, match="is sharded, and a sharded table can't"):
-        getattr(table, name)()
+def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> None:
+    table = create(connection)
+    table.insert(rows(0, 20))
+    for name in sorted(REFUSED):
+        with pytest.raises(BadInput, match="is sharded, and a sharded table can't"):
+            getattr(table, name)()
+    with table.snapshot() as snapshot:
+        attributes: list[tuple[object, str]] = [
+            *((table, name) for name in ("inserter", "commander")),
+            *((snapshot, name) for name in ("parts", "index", "dataset", "to_df", "select")),
+            *((table.scan(), name) for name in ("dataset", "to_df", "to_duckdb", "to_polars", "explain")),
+        ]
+        for one, name in attributes:
+            with pytest.raises(BadInput, match="is sharded, and a sharded table can't"):
+                getattr(one, name)
+        assert not hasattr(snapshot, "nothing")
+    for options in (
+        {"overwrite": "all"},
+        {"merge_schema": True},
+        {"replica": "r1"},
+        {"txn_app_id": "a", "txn_version": 1},
+    ):
+        with pytest.raises(BadInput, match="is sharded"):
+            table.insert(rows(100, 5), **options)
+    for at in ({"level": "linearizable"}, {"level": "sequential"}, {"min_index": 3}, {"as_of": 3}):
+        for read in (table.snapshot, table.scan, table.to_arrow):
+            with pytest.raises(BadInput, match="can't be read"):
+                read(**at)
+    assert table.scan().count() == 20
 
 
 def test_every_method_of_a_table_is_either_done_or_refused() -> None:
@@ -233,32 +255,6 @@ def test_every_method_of_a_table_is_either_done_or_refused() -> None:
     own = {name for name in vars(ShardedTable) if not name.startswith("_")}
     assert names - own - SUPPORTED == set()
     assert set(REFUSED) <= names
-
-
-@pytest.mark.parametrize(
-    "options", [{"level": "linearizable"}, {"level": "sequential"}, {"min_index": 3}, {"as_of": 3}]
-)
-def test_reads_at_one_position_are_refused(connection: Connection, options: dict[str, Any]) -> None:
-    table = create(connection)
-    for read in (table.snapshot, table.scan, table.to_arrow):
-        with pytest.raises(BadInput, match="can't be read"):
-            read(**options)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"overwrite": "all"},
-        {"merge_schema": True},
-        {"replica": "r1"},
-        {"txn_app_id": "a", "txn_version": 1},
-    ],
-)
-def test_inserts_that_shards_can_not_take_together_are_refused(connection: Connection, options: dict[str, Any]) -> None:
-    table = create(connection)
-    with pytest.raises(BadInput, match="is sharded"):
-        table.insert(rows(0, 5), **options)
-    assert table.scan().count() == 0
 
 
 def test_shards_are_hosted_where_they_are_placed(connection: Connection) -> None:

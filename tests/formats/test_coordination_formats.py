@@ -52,6 +52,8 @@ from replitree.protocol.core.streams import NO_BATCH, StreamBatch, StreamValue, 
 from replitree.protocol.core.views import Feeding, ViewsValue, ViewValue, decode_views, encode_views
 from replitree.protocol.execute.drop import execute_drop
 from replitree.protocol.execute.mutate import kill_mutation
+from replitree.protocol.sharded.life import DROPPING, MADE, Life, decode_life, encode_life
+from replitree.protocol.sharded.placement import Placement, decode_placement, encode_placement
 from replitree.protocol.sharded.shard_map import Shard, decode_map, encode_map, first_map, rebalanced
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer
@@ -207,6 +209,31 @@ def test_shard_map() -> None:
     assert (decode_map(frozen, "here"), encode_map(value)) == (value, frozen)
     with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
         decode_map(frozen.replace(b'"format":1', b'"format":2'), "here")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("life-1", MADE),
+        ("life-1-making", Life("making", first_map(["id"], {Shard(0): 1, Shard(1): 1}, 2))),
+        ("life-1-dropping", DROPPING),
+    ],
+)
+def test_life_of_a_sharded_table(name: str, value: Life) -> None:
+    frozen = (FROZEN / f"{name}.json").read_bytes()
+    assert (decode_life(frozen, "here"), encode_life(value)) == (value, frozen)
+    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
+        decode_life(frozen.removesuffix(b"1}") + b"2}", "here")
+
+
+def test_placement_of_shards() -> None:
+    value = Placement(((Shard(0), ("r1", "r2")), (Shard(3), ("r-3",))))
+    frozen = (FROZEN / "placement-1.json").read_bytes()
+    assert (decode_placement(frozen, "here"), encode_placement(value)) == (value, frozen)
+    assert (value.of(Shard(3)), value.of(Shard(1))) == (("r-3",), None)
+    assert [value.hosts(Shard(number), "r1") for number in (0, 1, 3)] == [True, True, False]
+    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
+        decode_placement(frozen.replace(b'"format":1', b'"format":2'), "here")
 
 
 def test_the_log_of_a_table_with_views_is_refused_by_earlier_versions() -> None:

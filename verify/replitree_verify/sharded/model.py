@@ -1,9 +1,9 @@
-"""What is explored of a sharded table's life: who creates it, who drops it, who else wants its name, and what goes wrong.
+"""What is explored of a sharded table's life: which clients create, drop and finish it, and what goes wrong.
 
 The table ``d`` has one or two shards.  Each creation has an incarnation of its own.  One that is not small takes several
 commits: one for each shard, one before them and one after them.  Its process may die, and another one may finish it.
 
-A replica may join the first shard, and leaves it when the shard is marked as dropped.  A client who drops the table drops it
+A replica may join the first shard, and leaves it when the shard is marked as dropped.  A client drops the table
 again as long as replicas are left, or the outcome is not known.  Left out: what is in the tables.
 """
 
@@ -16,11 +16,11 @@ from replitree_verify.engine.small_search import Declaration
 from replitree_verify.world.faults import Fault
 
 DESCRIPTIONS: Mapping[str, str] = {
-    "S1": "a table that is there has all its shards, whole, and none of them is being dropped",
-    "S2": "a name is that of a sharded table, or of one that is not, never of both",
-    "S3": "a shard belongs to the sharded table that has the name",
-    "S4": "what a client is told is true: of a table that is created, not created, or dropped",
-    "S5": "where nothing moves, a table is half made or half dropped only if a process has died, or has said so",
+    "WHOLE": "a table that is there has all its shards, whole, and none of them is being dropped",
+    "NAME": "a name is that of a sharded table, or of one that is not, never of both",
+    "OWNED": "a shard belongs to the sharded table that has the name",
+    "TRUE": "what a client is told is true: of a table that is created, not created, or dropped",
+    "HALF": "where nothing moves, a table is half made or half dropped only if a process has died, or has said so",
 }
 
 
@@ -39,7 +39,7 @@ class Model(Declaration):
     Attributes
     ----------
     creates
-        Who creates the table.
+        The clients that create the table.
     finishes
         How many other processes finish the creation of one that is half made.
     drops
@@ -116,7 +116,7 @@ MODELS = (
     ),
     Model(
         "sharded_anew_unknown",
-        "the same with one client who drops, and the answer of a commit is lost",
+        "the same with one client that drops, and the answer of a commit is lost",
         creates=(Create("i", is_small=True), Create("j", is_small=True)),
         drops=1,
         attempts=3,

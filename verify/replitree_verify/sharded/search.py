@@ -46,15 +46,15 @@ def wrong(model: Model, state: LifeState) -> Iterator[str]:
     taken = tree.get(RESERVED)
     is_plain = tree.exists(layout.metadata(PLAIN))
     if is_plain and node is not None:
-        yield "S2: the name is that of two tables"
+        yield "NAME: the name is that of two tables"
     if not is_plain and (taken is None) != (node is None):
-        yield "S2: the name is taken by no table, or a table has no name"
+        yield "NAME: the name is taken by no table, or a table has no name"
     for name in tree.children(layout.tables(ROOT)) or ():
         if places.is_shard_name(name):
             shard = tree.get(f"{layout.tables(ROOT)}/{name}")
             own = places.shard_place(ROOT, NAME, places.shard_number(name), incarnation or "none").incarnation
             if shard is None or shard.value.decode() != own:
-                yield f"S3: {name} belongs to no table that is there"
+                yield f"OWNED: {name} belongs to no table that is there"
     if is_there:
         for number in range(model.shards):
             yield from wrong_shards(tree, places.shard_place(ROOT, NAME, Shard(number), incarnation))
@@ -66,9 +66,9 @@ def wrong_shards(tree: Tree, shard: TablePlace) -> Iterator[str]:
     """Give what is wrong with a shard of a table that is there."""
     missing = [each.path for each in table_nodes(shard, b"", b"", encode_log(shard)) if not tree.exists(each.path)]
     if missing:
-        yield f"S1: the table is there, and {missing[0]} is not"
+        yield f"WHOLE: the table is there, and {missing[0]} is not"
     if tree.exists(layout.dropped(shard)):
-        yield f"S1: the table is there, and {shard.name} is being dropped"
+        yield f"WHOLE: the table is there, and {shard.name} is being dropped"
 
 
 def wrong_answers(state: LifeState, told: Told | None) -> Iterator[str]:
@@ -79,11 +79,11 @@ def wrong_answers(state: LifeState, told: Told | None) -> Iterator[str]:
     node, taken = state.tree.get(PLACE), state.tree.get(RESERVED)
     has_it = [each for each in (node, taken) if each is not None and each.value == incarnation.encode()]
     if outcome is Creation.DONE and incarnation not in state.shown:
-        yield f"S4: {incarnation} is said to be created, and never was there"
+        yield f"TRUE: {incarnation} is said to be created, and never was there"
     if outcome in REFUSED and (incarnation in state.shown or has_it):
-        yield f"S4: {incarnation} is said not to be created ({outcome.value}), and was there"
+        yield f"TRUE: {incarnation} is said not to be created ({outcome.value}), and was there"
     if outcome is Removal.DONE and has_it:
-        yield f"S4: {incarnation} is said to be dropped, and is there"
+        yield f"TRUE: {incarnation} is said to be dropped, and is there"
 
 
 def wrong_at_rest(space: Space, state: LifeState) -> Iterator[str]:
@@ -99,11 +99,11 @@ def wrong_at_rest(space: Space, state: LifeState) -> Iterator[str]:
         for told in state.told
     )
     if stage != "made" and not state.has_crashed and not unsettled:
-        yield f"S5: the table stays {stage}"
+        yield f"HALF: the table stays {stage}"
     finished = [
         told
         for job, told in zip(space.jobs, state.told, strict=True)
         if job.kind == "finish" and told is not None and told[0] is Creation.DONE
     ]
     if finished and stage == "making":
-        yield "S5: a process has finished the table, which is half made"
+        yield "HALF: a process has finished the table, which is half made"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from replitree.cli.tables.files import find_source, open_rows
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
+    from replitree.client.table import Table
     from replitree.storage.schema.definition import TableDefinition, TableSettings
 
 app = typer.Typer(help="Create, list, show and drop tables.", no_args_is_help=True, rich_markup_mode=None)
@@ -76,6 +78,27 @@ Feed = Annotated[
 ]
 
 
+ShardBy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shard-by",
+        metavar="COLUMNS",
+        help="Make a sharded table: the rows of each shard are chosen by these columns.",
+    ),
+]
+Shards = Annotated[
+    int | None, typer.Option("--shards", metavar="N", min=1, help="Shards of a sharded table.", show_default="2")
+]
+Buckets = Annotated[
+    int | None,
+    typer.Option("--buckets", metavar="N", min=1, help="Buckets of its rows, a power of two.", show_default="256"),
+]
+Replicas = Annotated[
+    int | None,
+    typer.Option("--replicas", metavar="N", min=1, help="Replicas that host each shard.", show_default="all"),
+]
+
+
 @app.command("create")
 @on_cluster
 def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
@@ -90,6 +113,10 @@ def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
     storage: Storage = "local",
     keep: Keep = None,
     feed: Feed = None,
+    shard_by: ShardBy = None,
+    shards: Shards = None,
+    buckets: Buckets = None,
+    replicas: Replicas = None,
 ) -> None:
     """Create a table."""
     from replitree.client.transport.named_stores import is_named
@@ -103,8 +130,11 @@ def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
     keys: dict[str, Any] = {"order_by": order, "partition_by": partition, "settings": chosen, "policy": policy}
     define_table(name, columns, **keys, storage=known, keep=keep or "", feed=feed or "")
     with at.connect() as connection:
-        made = connection.create_table(name, columns, **keys, storage=storage, keep=keep, feed=feed)
-        value = describe(made.definition)
+        sharding: dict[str, Any] = {"shards": shards, "buckets": buckets, "replicas": replicas}
+        made = connection.create_table(
+            name, columns, **keys, storage=storage, keep=keep, feed=feed, shard_by=_split(shard_by), **sharding
+        )
+        value = {**describe(made.definition), **describe_sharding(made)}
     at.out.result(value, f"table {name} created: {counted(len(value['columns']), 'column')}")
 
 
@@ -123,7 +153,8 @@ def show(name: Name, at: Cluster) -> None:
     """Show a table's columns, keys and settings."""
     check_name(name)
     with at.connect() as connection:
-        value = describe(connection.table(name).definition)
+        table = connection.table(name)
+        value = {**describe(table.definition), **describe_sharding(table)}
     out = at.out
     if at.as_json:
         out.json(value)
@@ -132,7 +163,12 @@ def show(name: Name, at: Cluster) -> None:
     keys = {"order by": order or "nothing", "partition by": partition or "nothing", "policy": value["policy"]}
     keys["storage"], keys["keep"] = value["storage"], value["keep"] or "old_parts_lifetime_s of each replica"
     keys["feed"] = value["feed"] or "off"
+    if "shards" in value:
+        keys["shard by"], keys["buckets"] = ", ".join(value["shard_by"]), value["buckets"]
     out.fields(f"table {name}", {**keys, **value["settings"]})
+    if "shards" in value:
+        shards = [(each["name"], each["buckets"], ", ".join(each["replicas"] or ("all",))) for each in value["shards"]]
+        out.table("shards", ("name", "buckets", "placed on"), shards)
     from replitree.storage.schema.spark_types import spark_type
     from replitree.storage.schema.types import parse_type
 
@@ -150,6 +186,28 @@ def drop(name: Name, at: Cluster, yes: Yes = False) -> None:
         confirm(question, yes=yes, as_json=at.as_json, otherwise=f"table {name} was not dropped")
         connection.drop_table(name)
     at.out.result({"dropped": name}, f"table {name} dropped")
+
+
+@app.command("place")
+@on_cluster
+def place(
+    name: Name,
+    at: Cluster,
+    shard: Annotated[int, typer.Option("--shard", metavar="N", min=0, help="Which shard.")],
+    replicas: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on", metavar="REPLICAS", help="Replicas that host it; commas between them.", show_default="all"
+        ),
+    ] = None,
+) -> None:
+    """Place a shard of a sharded table on replicas; those that are added join it at once, and no replica leaves it."""
+    check_name(name)
+    with at.connect() as connection:
+        found = connection.place_shard(name, shard, _split(replicas)).replicas
+    value = {"table": name, "placement": [{"shard": number, "replicas": list(names)} for number, names in found]}
+    on = next((", ".join(names) for number, names in found if number == shard), "all replicas")
+    at.out.result(value, f"shard {shard} of table {name} is placed on {on}")
 
 
 for _commands in (change.COMMANDS, changes.COMMANDS, tag.COMMANDS, aside.COMMANDS):
@@ -187,6 +245,20 @@ def parse_settings(given: Sequence[str]) -> TableSettings:
             raise BadInput(f"there is no setting {key!r}; there are {', '.join(TableSettings.__struct_fields__)}")
         values[key] = int(value)
     return TableSettings(**values)
+
+
+def describe_sharding(table: Table) -> dict[str, Any]:
+    """Return how a sharded table is sharded, as JSON; of another table nothing."""
+    from replitree.client.sharded.sharded_table import ShardedTable
+
+    if not isinstance(table, ShardedTable):
+        return {}
+    info, owned = table.info, Counter(table.info.map.owners)
+    shards = [
+        {"name": name, "buckets": owned[shard], "replicas": info.placement.of(shard)}
+        for name, shard in zip(info.names, info.map.shards, strict=True)
+    ]
+    return {"shard_by": list(table.shard_by), "buckets": info.map.buckets, "shards": shards}
 
 
 def describe(definition: TableDefinition) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from typing_extensions import override
 
@@ -20,12 +20,11 @@ from replitree.client.insert.quorum import quorum_of
 from replitree.client.insert.terms import TIMEOUT_S, InsertResult, Overwrite, Terms, Written
 from replitree.client.read.read_options import check_condition
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
-from replitree.client.sharded.union import ShardedScan, ShardedSnapshot
+from replitree.client.sharded.union import ShardedScan, ShardedSnapshot, not_yet
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.frames import is_frame
 from replitree.client.transport.http import HttpClient
-from replitree.errors import BadInput
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
 from replitree.storage.schema.columns import UTC
 from replitree.storage.schema.definition import TableDefinition
@@ -49,7 +48,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "add_column": "add a column",
     "alter": "change its columns",
     "attach": "attach parts",
-    "attach_part": "attach a part",
     "backfill_view": "have materialised views",
     "changes": "give a change feed",
     "consumers": "have consumers",
@@ -57,17 +55,20 @@ REFUSED: Final[Mapping[str, str]] = {
     "create_view": "have materialised views",
     "delete": "delete rows by a condition",
     "delete_tag": "have tags",
+    "detached": "have detached parts",
+    "detached_everywhere": "have detached parts",
     "detach_partition": "detach partitions",
     "drop_blocks": "drop a range of inserts",
     "drop_column": "drop a column",
     "drop_consumer": "have consumers",
-    "drop_detached": "have detached parts",
     "drop_partition": "drop a partition",
     "drop_stream": "have streams",
     "drop_view": "have materialised views",
     "emptied": "be overwritten",
     "feed_page": "give a change feed",
     "freeze": "be frozen",
+    "frozen": "be frozen",
+    "frozen_everywhere": "be frozen",
     "history": "tell its history: each shard has a log of its own",
     "index_of": "be read as of an earlier time",
     "is_unchanged": "tell whether a snapshot is still the newest",
@@ -78,6 +79,8 @@ REFUSED: Final[Mapping[str, str]] = {
     "mutations": "be mutated",
     "partitions": "list its partitions",
     "pause_merges": "pause merges",
+    "remove_detached": "have detached parts",
+    "remove_frozen": "be frozen",
     "rename_column": "rename a column",
     "replica": "be used at one replica",
     "restore_to": "go back to an earlier version",
@@ -91,7 +94,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "tags": "have tags",
     "to_df": "be read by Spark",
     "truncate": "be emptied: drop it and create it again",
-    "unfreeze": "be frozen",
     "update": "update rows",
     "upsert": "replace rows by key: insert them, and read with final=True",
     "views": "have materialised views",
@@ -99,13 +101,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "widen_column": "widen a column",
 }
 """What a sharded table can't do yet, by the name of the method."""
-
-
-def not_yet(name: str, what: str) -> BadInput:
-    """Return the error of a request that a sharded table can't do yet."""
-    return BadInput(
-        f"table {name!r} is sharded, and a sharded table can't {what}; nothing was done (docs/sharded-tables.md)"
-    )
 
 
 @check_arguments
@@ -132,6 +127,18 @@ class ShardedTable(Table):
     def __repr__(self) -> str:
         names = ", ".join(self._definition.arrow_schema.names[:6])
         return f"<ShardedTable {self.name}: {names}; {len(self._info.map.shards)} shards by {', '.join(self.shard_by)}>"
+
+    @property
+    @override
+    def inserter(self) -> NoReturn:
+        """Refused: each shard has one of its own."""
+        raise not_yet(self.name, "take part files that were written by other means")
+
+    @property
+    @override
+    def commander(self) -> NoReturn:
+        """Refused: each shard has one of its own."""
+        raise not_yet(self.name, "be changed by other means")
 
     @property
     def info(self) -> ShardedInfo:

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from typing_extensions import override
 
@@ -28,6 +28,28 @@ if TYPE_CHECKING:
 
 READ_AT_ONCE = 8
 """Shards read at once."""
+
+
+def refuse_rest(name: str, of: type[object], table: str) -> NoReturn:
+    """Refuse what a snapshot or a scan of one table has, and one of several shards has not.
+
+    Raises
+    ------
+    BadInput
+        The table is sharded.
+    AttributeError
+        No snapshot and no scan has it.
+    """
+    if name.startswith("_") or not (hasattr(of, name) or name in getattr(of, "__annotations__", {})):
+        raise AttributeError(name)
+    raise not_yet(table, f"be read like this: there is no {name!r} of several shards yet")
+
+
+def not_yet(name: str, what: str) -> BadInput:
+    """Return the error of a request that a sharded table can't do yet."""
+    return BadInput(
+        f"table {name!r} is sharded, and a sharded table can't {what}; nothing was done (docs/sharded-tables.md)"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +70,9 @@ class ShardedSnapshot:
     @override
     def __repr__(self) -> str:
         return f"<ShardedSnapshot of {self.definition.name}: {len(self.shards)} shards, {self.rows:,} rows>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        refuse_rest(name, Snapshot, self.definition.name)
 
     def __enter__(self) -> Self:
         return self
@@ -113,6 +138,11 @@ class ShardedScan:
     @override
     def __repr__(self) -> str:
         return f"<ShardedScan of {self._definition.name}: {', '.join(self.names)}>"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        from replitree.client.read.scan import Scan
+
+        refuse_rest(name, Scan, self._definition.name)
 
     @property
     def schema(self) -> pa.Schema:

@@ -37,6 +37,7 @@ versions have no incarnation; theirs are below ``<table>/replicas``.)
 
 and beside the tables::
 
+    sharded/<D>/…                         a sharded table: more of its nodes are in `protocol.sharded.places`
     sharded/<D>/map                       which shard has which rows of a sharded table; its version is that of the map
     sharded/<D>/tokens/<block id>         one per recent joint insert (`protocol.sharded.joint_insert`)
     sharded/<D>/joint/<id>                exists while the quorum of a joint insert is open (`protocol.insert.joint_quorum`)

@@ -1,4 +1,4 @@
-"""Creation of a sharded table: its own nodes, and a table for each shard, which are there all at once for whoever looks.
+"""Creation of a sharded table: its own nodes, and a table for each shard; other processes find all of it or nothing.
 
 One commit creates everything if it is small enough::
 

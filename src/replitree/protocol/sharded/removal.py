@@ -126,7 +126,7 @@ def drop_step(dropping: Dropping) -> fx.Procedure[Removal]:
     """Go on with a drop as far as it goes now.
 
     Replicas with a session leave a shard once its drop is marked; those without are taken out by the caller
-    (`protocol.membership.table.leave_table`), who then repeats this.
+    (`protocol.membership.table.leave_table`), and then this is repeated.
     """
     left = False
     for shard in (yield from shards_left(dropping)):

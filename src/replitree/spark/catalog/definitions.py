@@ -18,13 +18,17 @@ FROM_SPARK = frozenset({"provider", "owner"})
 CLUSTER = "cluster_by("
 """How Spark hands over the columns of ``CLUSTER BY``."""
 
-DEFINITION = ("feed", "keep", "order_by", "policy", "storage")
+SHARDING = ("shards", "buckets", "replicas")
+"""Properties of a sharded table that are numbers."""
+
+DEFINITION = ("feed", "keep", "order_by", "policy", "shard_by", "storage", *SHARDING)
 
 
 def create(connection: Connection, request: PlannerRequest) -> None:
     """Create a table: its columns are Spark's DDL, its partition transforms as Spark writes them (``bucket(16, k)``).
 
-    Properties are ``feed``, ``keep``, ``order_by``, ``policy``, ``storage``, and settings of `TableSettings`.
+    Properties are ``feed``, ``keep``, ``order_by``, ``policy``, ``storage``, settings of `TableSettings`, and of a sharded
+    table ``shard_by``, ``shards``, ``buckets``, ``replicas``.
 
     Raises
     ------
@@ -39,7 +43,7 @@ def create(connection: Connection, request: PlannerRequest) -> None:
         if key not in settings and key not in DEFINITION:
             known = ", ".join([*DEFINITION, *sorted(settings)])
             raise BadInput(f"a table has no property {key!r}; it has {known}")
-        if key in settings and not value.isdecimal():
+        if (key in settings or key in SHARDING) and not value.isdecimal():
             raise BadInput(f"property {key} is a whole number, not {value!r}")
     for transform in request.partition_by:
         if transform.startswith(CLUSTER):
@@ -58,6 +62,8 @@ def create(connection: Connection, request: PlannerRequest) -> None:
         feed=given.get("feed"),
         settings={key: int(value) for key, value in given.items() if key in settings} or None,
         defaults=request.defaults,
+        shard_by=given.get("shard_by", ""),
+        **{key: int(given[key]) for key in SHARDING if key in given},
     )
 
 

@@ -13,7 +13,7 @@ from replitree.storage.schema.definition import TableDefinition
 def shard_definition(definition: TableDefinition, shard: Shard) -> TableDefinition:
     """Return the definition of a shard.
 
-    Its id follows from that of the sharded table, so that whoever finishes a creation that was cut off makes the same shard.
+    Its id follows from that of the sharded table: a process that finishes a creation that was cut off makes the same shard.
 
     Parameters
     ----------
