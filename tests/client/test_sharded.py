@@ -86,6 +86,21 @@ def test_a_shard_is_no_table_of_its_own(connection: Connection) -> None:
         connection.create_table("e~0", SCHEMA)
 
 
+def test_a_replica_takes_no_insert_into_one_shard_alone(connection: Connection, cluster: InProcessCluster) -> None:
+    table = create(connection)
+    status, answer = cluster.nodes[0].insert(rows(0), table="d~0")
+    assert (status, answer["error"]) == (400, "BadInput")
+    assert "d~0 is a shard of a sharded table: insert into d" in answer["message"]
+    assert table.scan().count() == 0
+
+
+def test_an_administrator_names_shards(connection: Connection) -> None:
+    create(connection).insert(rows(0, 30))
+    assert {each.table for each in connection.check_parts("d~1")} == {"d~1"}
+    with pytest.raises(TableNotFound, match="takes a shard, as in d~0"):
+        connection.check_parts("d")
+
+
 def test_names_of_sharded_tables_and_of_others_exclude_each_other(connection: Connection) -> None:
     create(connection)
     for key in ("", "k"):

@@ -133,6 +133,19 @@ def check_name(table: str) -> None:
     check_table_name(table)
 
 
+def check_hosted(table: str) -> None:
+    """Do nothing when a table can have this name, or a shard of one, as in ``events~0``.
+
+    Raises
+    ------
+    InvalidName
+        Neither can.
+    """
+    from replitree.protocol.sharded.places import check_hosted_name
+
+    check_hosted_name(table)
+
+
 def check_group_name(name: str) -> None:
     """Do nothing when a blob group can have this name.
 

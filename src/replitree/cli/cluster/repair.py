@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.options import Cluster, Name, Yes, check_name, on_cluster
+from replitree.cli.options import Cluster, Name, Yes, check_hosted, on_cluster
 from replitree.cli.output import confirm, counted
 from replitree.errors import BadInput, ReplitreeError
 
@@ -43,7 +43,7 @@ def recover(
     table: Name, source: From, at: Cluster, half_built: HalfBuilt = False, behind: Behind = False, yes: Yes = False
 ) -> None:
     """When all replicas are lost: let the table go on from one of them."""
-    check_name(table)
+    check_hosted(table)
     _check_replica_name(source)
     with at.connect() as connection:
         question = f"Let {table} go on from the state of {source}? What only others have is set aside there."
@@ -65,7 +65,7 @@ def drop_replica(words: TableAndReplica, at: Cluster, all_tables: AllTables = Fa
     name = words[-1]
     _check_replica_name(name)
     if not all_tables:
-        check_name(words[0])
+        check_hosted(words[0])
     with at.connect() as connection:
         tables = _tables_with(connection, name) if all_tables else (words[0],)
         confirm(f"Drop replica {name} of {', '.join(tables)} for good?", yes=yes, as_json=at.as_json)
@@ -94,14 +94,14 @@ def check(at: Cluster, table: MaybeTable = None, replica: At = None) -> None:
     import msgspec
 
     if table is not None:
-        check_name(table)
+        check_hosted(table)
     if replica is not None:
         _check_replica_name(replica)
     with at.connect() as connection:
         if table is not None:
             checks = connection.check_parts(table, replica)
         else:
-            names = connection.tables() if replica is None else _tables_with(connection, replica)
+            names = connection.catalog.hosted_names() if replica is None else _tables_with(connection, replica)
             checks = tuple(found for name in names for found in connection.check_parts(name, replica))
     well = all(found.is_well for found in checks)
     text = "\n".join(map(_check_text, checks)) or "there is nothing to check"
@@ -129,7 +129,8 @@ def _tables_with(connection: Connection, replica: str) -> tuple[str, ...]:
     """
     from replitree.client.admin.repair import replica_names
 
-    tables = tuple(table for table in connection.tables() if replica in replica_names(connection.catalog, table))
+    catalog = connection.catalog
+    tables = tuple(table for table in catalog.hosted_names() if replica in replica_names(catalog, table))
     if not tables:
         raise BadInput(f"no table has a replica {replica!r}; `replitree status` shows them")
     return tables

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.options import Cluster, check_name, on_cluster
+from replitree.cli.options import Cluster, check_hosted, on_cluster
 from replitree.cli.output import Output, byte_size, counted, say
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def status(
     import msgspec
 
     if table is not None:
-        check_name(table)
+        check_hosted(table)
     with at.connect() as connection:
         found = connection.status(table)
     out = at.out

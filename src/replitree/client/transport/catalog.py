@@ -249,6 +249,11 @@ class Catalog:
         self._session.perform(fx.Sync(place.path))
         many = self._session.perform(fx.GetMany((layout.metadata(place), layout.columns(place), layout.dropped(place))))
         metadata, columns, dropped = many.nodes
+        if metadata is None and not is_shard_name(name) and name in self._sharded_names():
+            raise TableNotFound(
+                f"table {name!r} is sharded, and this can't be done with all of its shards at once: docs/sharded-tables.md says"
+                f" what can. A command that works on replicas takes a shard, as in {name}~0: see `replitree table show {name}`"
+            )
         if metadata is None or columns is None or dropped is not None:
             state = "is being dropped" if dropped is not None else "does not exist"
             raise TableNotFound(

@@ -40,6 +40,7 @@ from replitree.protocol.insert.quorum import Awaited
 from replitree.protocol.insert.views import Backfill, InsertOrigin
 from replitree.protocol.program.inserter import accept_insert
 from replitree.protocol.program.stages import Accept, Accepted, MemoryEffect, Release, ReportTrouble, Then
+from replitree.protocol.sharded.places import is_shard_name, sharded_name
 from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.group_commit import GroupCommitter, PendingInsert
 from replitree.replica.insert.insert_fate import Fate, Fates
@@ -331,6 +332,12 @@ class Inserts:
         )
 
     def _submit(self, committer: GroupCommitter, pending: PendingInsert) -> PendingInsert:
+        if is_shard_name(self._context.replica.table.name):
+            # An insert into one shard alone proves no version of the map: its rows may belong elsewhere.
+            raise BadInput(
+                f"{self._context.replica.table.name} is a shard of a sharded table: insert into"
+                f" {sharded_name(self._context.replica.table.name)}, which writes to all shards that get rows"
+            )
         self._availability.epoch()
         if not committer.submit(pending):
             raise ReadOnly("the replica is shutting down or has too many inserts waiting; try another replica")

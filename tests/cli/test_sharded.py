@@ -1,0 +1,62 @@
+"""Commands about sharded tables, against replicas in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from replitree.client.connection import Connection
+from tests.cli.conftest import Run, connected
+from tests.replica.inprocess import InProcessCluster
+
+URL = ("--url", "zk://nowhere:1/replitree")
+COLUMNS = "k bigint not null, v double"
+
+
+@pytest.fixture
+def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    cluster = InProcessCluster(tmp_path)
+    try:
+        with connected(cluster, monkeypatch) as made:
+            yield made
+    finally:
+        cluster.close()
+
+
+def test_a_sharded_table_from_its_creation_to_its_drop(run: Run, connection: Connection, tmp_path: Path) -> None:
+    sharding = ("--shard-by", "k", "--shards", "3", "--buckets", "8", "--replicas", "1")
+    made = run("table", "create", "d", "--schema", COLUMNS, "--order-by", "k", *sharding, *URL, "--json").json
+    assert (made["shard_by"], made["buckets"]) == (["k"], 8)
+    assert [(each["name"], each["buckets"], each["replicas"]) for each in made["shards"]] == [
+        ("d~0", 3, ["r1"]),
+        ("d~1", 3, ["r2"]),
+        ("d~2", 2, ["r1"]),
+    ]
+    assert run("table", "list", *URL, "--json").json == {"tables": ["d"]}
+    shown = run("table", "show", "d", *URL)
+    assert shown.status == 0
+    assert "d~2" in shown.out
+    rows = tmp_path / "rows.csv"
+    rows.write_text("k,v\n" + "".join(f"{number},0.5\n" for number in range(40)))
+    assert run("insert", "d", str(rows), *URL, "--json").json["inserted"] == 40
+    assert run("insert", "d", str(rows), *URL, "--json").json["duplicates"] == 40
+    assert connection.table("d").scan().count() == 40
+    placed = run("table", "place", "d", "--shard", "1", "--on", "r1,r2", *URL, "--json").json
+    assert {"shard": 1, "replicas": ["r1", "r2"]} in placed["placement"]
+    assert {each["name"] for each in run("status", *URL, "--json").json["tables"]} == {"d~0", "d~1", "d~2"}
+    assert [each["name"] for each in run("status", "d~1", *URL, "--json").json["tables"]] == ["d~1"]
+    refused = run("table", "truncate", "d", "--yes", *URL)
+    assert refused.status != 0
+    assert "is sharded, and a sharded table can't be emptied" in refused.err.replace("\n", " ")
+    assert run("table", "drop", "d~1", "--yes", *URL).status != 0
+    assert run("table", "drop", "d", "--yes", *URL).status == 0
+    assert run("table", "list", *URL, "--json").json == {"tables": []}
+
+
+def test_shards_need_a_key(run: Run, connection: Connection) -> None:
+    refused = run("table", "create", "d", "--schema", COLUMNS, "--shards", "2", *URL)
+    assert refused.status != 0
+    assert "shard_by" in refused.err
+    assert connection.tables() == ()
