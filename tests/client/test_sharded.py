@@ -219,6 +219,19 @@ def test_a_participant_that_is_gone_is_replaced(connection: Connection, monkeypa
     assert multiset(table.to_arrow()) == multiset(rows(0, 40))
 
 
+def test_each_shard_is_merged_by_itself(connection: Connection) -> None:
+    table = create(connection)
+    for first in (0, 50, 100):
+        table.insert(rows(first, 50))
+    done = table.optimize(final=True)
+    assert done.finished, done
+    with table.snapshot() as snapshot:
+        assert [len(shard.parts) for shard in snapshot.shards] == [1, 1]
+    assert multiset(table.to_arrow()) == multiset(rows(0, 150))
+    with pytest.raises(BadInput, match="cleanup"):
+        table.optimize(final=True, cleanup=True)
+
+
 def test_a_quorum_is_one_in_every_shard(connection: Connection) -> None:
     table = create(connection)
     assert table.insert(rows(0, 20), quorum=2).outcome == "inserted"

@@ -32,6 +32,7 @@ from replitree.storage.schema.shard_definition import shard_definition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import SparkSession
 
     from replitree.client.change.change_results import OptimizeResult
     from replitree.client.sharded.joint import JointInserter
@@ -354,16 +355,16 @@ class ShardedTable(Table):
     # --- merging ------------------------------------------------------------------------------------------------------
 
     @override
-    def optimize(  # type: ignore[override]
+    def optimize(
         self,
         partition: str | None = None,
         *,
         final: bool = False,
         cleanup: bool = False,
         timeout_s: float = OPTIMIZE_S,
-        spark: Any = None,
-    ) -> tuple[OptimizeResult, ...]:
-        """Merge parts now, in each shard by itself; return what became of each.
+        spark: SparkSession | None = None,
+    ) -> OptimizeResult:
+        """Merge parts now, in each shard by itself.
 
         Parameters
         ----------
@@ -371,11 +372,28 @@ class ShardedTable(Table):
             As of `Table.optimize`.
         cleanup, spark
             Refused: a sharded table can't do that yet.
+
+        Returns
+        -------
+        OptimizeResult
+            The merges of all shards; finished when those of every shard are.
+
+        Raises
+        ------
+        BadInput
+            `cleanup` or `spark` was asked for.  Other errors as `Table.optimize`.
         """
+        from replitree.client.change.change_results import OptimizeResult
+
         if cleanup or spark is not None:
             raise not_yet(self.name, "merge with cleanup=True or in Spark")
         tables = self._shards_for(None)
-        return tuple(self._each(tables, lambda each: each.optimize(partition, final=final, timeout_s=timeout_s)))
+        made = self._each(tables, lambda each: each.optimize(partition, final=final, timeout_s=timeout_s))
+        return OptimizeResult(
+            tuple(merge for each in made for merge in each.merges),
+            all(each.finished for each in made),
+            "; ".join(each.reason for each in made if each.reason),
+        )
 
     # --- the shards ---------------------------------------------------------------------------------------------------
 
