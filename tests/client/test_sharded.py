@@ -219,6 +219,21 @@ def test_a_participant_that_is_gone_is_replaced(connection: Connection, monkeypa
     assert multiset(table.to_arrow()) == multiset(rows(0, 40))
 
 
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_handle_of_an_earlier_table_puts_no_row_into_the_wrong_shard(connection: Connection, count: int) -> None:
+    old = create(connection, shards=2)
+    old.insert(rows(0, 40))
+    connection.drop_table("d")
+    create(connection, shards=3, buckets=64)
+    with pytest.raises(TableNotFound, match="created again: open it again"):
+        old.insert(rows(100, count), timeout_s=2.0)
+    assert old.to_arrow().num_rows == 0
+    assert old.info.names == ("d~0", "d~1", "d~2")
+    assert old.insert(rows(100, 40)).outcome == "inserted"
+    for key in range(100, 140):
+        assert old.scan(where=f"k = {key}").count() == 1
+
+
 def test_each_shard_is_merged_by_itself(connection: Connection) -> None:
     table = create(connection)
     for first in (0, 50, 100):

@@ -183,7 +183,8 @@ class JointInserter:
         return JointInsertResult(None, rows.num_rows, done.outcome, terms.token, shards=entries)
 
     def _read_map(self) -> tuple[ShardMap, int]:
-        self._map = read_map(self._catalog, self._definition.name)
+        found = read_map(self._catalog, self._definition.name)
+        self._map = found.map, found.version
         return self._map
 
     def _insert_one(
@@ -191,7 +192,10 @@ class JointInserter:
     ) -> _Committed | None:
         """Insert few rows of one shard, prepared and committed by one request; None: the map has another version by now."""
         ((shard, rows),) = pieces.items()
-        body, said = _stream_of(rows), f"map_version={version}&{_query(token, terms)}"
+        router, inserter = self._inserter(shard)
+        # Another table of this name may have a map of the same version.
+        of = f"map_version={version}&of={inserter.definition.table_id}"
+        body, said = _stream_of(rows), f"{of}&{_query(token, terms)}"
         route = f"/v1/tables/{quote(self._name(shard))}/joint/rows?{said}"
 
         def send(replica: ReplicaInfo, left: float) -> _Committed:
@@ -202,7 +206,7 @@ class JointInserter:
             return found
 
         left = max(0.0, deadline - time.monotonic())
-        found = self._inserter(shard)[0].ask(send, timeout_s=left, token=token, attempt_s=_attempt_s(terms))
+        found = router.ask(send, timeout_s=left, token=token, attempt_s=_attempt_s(terms))
         return None if found.outcome == "map_changed" else found
 
     def _insert(
@@ -274,11 +278,8 @@ class JointInserter:
 
     def _prepare_one(self, shard: Shard, rows: pa.Table, version: int, seconds: float, coordinates: bool) -> _Share:
         router, inserter = self._inserter(shard)
-        said = {
-            "map_version": str(version),
-            "keep_s": f"{KEEP_S:g}",
-            **({"coordinates": "true"} if coordinates else {}),
-        }
+        said = {"map_version": str(version), "keep_s": f"{KEEP_S:g}", "of": inserter.definition.table_id}
+        said |= {"coordinates": "true"} if coordinates else {}
         query = urlencode(said)
         if _is_small(rows):
             body, route = _stream_of(rows), f"/v1/tables/{quote(self._name(shard))}/prepared?{query}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from replitree.coordination.port import make_root
 from replitree.errors import BadInput, CoordinationUnavailable, TableExists, TableNotFound, Unavailable
@@ -34,6 +34,9 @@ LOOK_S = 0.05
 """Pause between two looks while replicas leave, in seconds."""
 
 SHARDS_DEFAULT = 2
+
+READS_MAX = 4
+"""How often a table is read again because it was created anew meanwhile."""
 
 CALLS_MAX = 20
 """How often a placement is read again because another client has changed it."""
@@ -79,8 +82,14 @@ def find_sharded(catalog: Catalog, name: str) -> ShardedInfo | None:
     """
     place = layout.sharded(catalog.root, check_table_name(name))
     catalog.perform(fx.Sync(place))
-    paths = (place, places.metadata(place), places.columns(place), layout.shard_map(place), places.placement(place))
-    made, metadata, columns, shard_map, placement = catalog.perform(fx.GetMany(paths)).nodes
+    own = (places.metadata(place), places.columns(place), layout.shard_map(place), places.placement(place))
+    # Several reads are no snapshot: all is of the incarnation that is there before it and after it.
+    for _ in range(READS_MAX):
+        made, metadata, columns, shard_map, placement, after = catalog.perform(fx.GetMany((place, *own, place))).nodes
+        if made == after:
+            break
+    else:
+        return None
     if made is None or metadata is None or columns is None or shard_map is None:
         return None
     return ShardedInfo(
@@ -108,20 +117,30 @@ def sharded(catalog: Catalog, name: str) -> ShardedInfo:
     return found
 
 
-def read_map(catalog: Catalog, name: str) -> tuple[ShardMap, fx.Version]:
-    """Return the map of a sharded table as it is now, and its version.
+class ReadMap(NamedTuple):
+    """The map of a sharded table, its version, and of which incarnation of the table it is."""
+
+    map: ShardMap
+    version: fx.Version
+    incarnation: str
+
+
+def read_map(catalog: Catalog, name: str) -> ReadMap:
+    """Return the map of a sharded table as it is now.
 
     Raises
     ------
     TableNotFound
         The table was dropped.
     """
-    path = layout.shard_map(layout.sharded(catalog.root, name))
+    place = layout.sharded(catalog.root, name)
+    path = layout.shard_map(place)
     catalog.perform(fx.Sync(path))
-    node = catalog.perform(fx.Get(path))
-    if node is None:
-        raise TableNotFound(f"table {name!r} does not exist any more")
-    return decode_map(node.value, path), node.version
+    # Several reads are no snapshot: the map is that of the incarnation that is there before it and after it.
+    before, node, after = catalog.perform(fx.GetMany((place, path, place))).nodes
+    if before is None or node is None or before != after:
+        raise TableNotFound(f"table {name!r} does not exist any more, or was just created again: open it again")
+    return ReadMap(decode_map(node.value, path), node.version, before.value.decode())
 
 
 # --- creating and dropping ------------------------------------------------------------------------------------------------

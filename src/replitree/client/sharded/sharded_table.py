@@ -153,8 +153,17 @@ class ShardedTable(Table):
 
     @override
     def refresh(self) -> TableDefinition:
-        """Look at the table again; return its definition as it is now."""
-        self._info = sharded(self._catalog, self.name)
+        """Look at the table again; return its definition as it is now.
+
+        Raises
+        ------
+        TableNotFound
+            It was dropped.
+        """
+        found = sharded(self._catalog, self.name)
+        if found.incarnation != self._info.incarnation:
+            self._definition, self._tables, self._joint = found.definition, {}, None
+        self._info = found
         return self._definition
 
     @override
@@ -417,8 +426,12 @@ class ShardedTable(Table):
 
     def _shards_for(self, where: str | None) -> list[Table]:
         """Return the shards that can have rows for a condition, by the map as it is now."""
-        shard_map, _ = read_map(self._catalog, self.name)
-        shards = shard_map.shards if where is None else self._pruned(shard_map, where)
+        found = read_map(self._catalog, self.name)
+        if found.incarnation != self._info.incarnation:
+            # Another table of this name has come: its columns may be others, and so what the condition means.
+            self.refresh()
+            return self._shards_for(where)
+        shards = found.map.shards if where is None else self._pruned(found.map, where)
         return [self._shard(shard) for shard in shards]
 
     def _shard(self, shard: Shard) -> Table:

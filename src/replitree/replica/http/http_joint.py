@@ -16,9 +16,10 @@ import msgspec
 import xxhash
 from aiohttp import web
 
-from replitree.errors import BadInput, SchemaMismatch
+from replitree.errors import BadInput, SchemaMismatch, TableNotFound
 from replitree.protocol.core.effects import ClientAnswer, Duplicate, InDoubt, Inserted, MaybeInserted, NotInserted
 from replitree.protocol.sharded.joint_insert import JointInserted
+from replitree.protocol.sharded.places import sharded_name
 from replitree.protocol.sharded.prepare import Participant
 from replitree.replica.http.bodies import decode
 from replitree.replica.http.gate import Tables, seconds, shortened, whole_number
@@ -69,6 +70,20 @@ class JointHandlers(Handlers):
             web.post(f"{table}/joint/rows", self._insert_rows),
         )
 
+    def _shard(self, request: web.Request) -> TableReplica:
+        """Return the shard that rows are for.
+
+        Raises
+        ------
+        TableNotFound
+            The client has split its rows for an earlier table of this name: another map may have the same version.
+        """
+        table, of = self._table(request), request.query.get("of", "")
+        if of not in ("", table.definition.table_id):
+            name = sharded_name(table.definition.name)
+            raise TableNotFound(f"table {name!r} was dropped and created again: open it again; nothing was inserted")
+        return table
+
     async def _in_thread(self, do: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, do)
 
@@ -83,7 +98,7 @@ class JointHandlers(Handlers):
 
     async def _rows(self, request: web.Request, keep_s: float, *, coordinates: bool) -> Participant:
         """Prepare the rows of a request's body."""
-        table, bodies, body = self._table(request), self._inserts.bodies, await read_whole(request)
+        table, bodies, body = self._shard(request), self._inserts.bodies, await read_whole(request)
         extent = bodies.measure(body)
         await self._inserts.back_pressure(table)
 
@@ -106,7 +121,7 @@ class JointHandlers(Handlers):
 
         A client whose answer was lost asks again, and gets the same one.
         """
-        table, upload, query = self._table(request), request.match_info["upload"], request.query
+        table, upload, query = self._shard(request), request.match_info["upload"], request.query
         map_version, keep_s = _map_version(query), _keep_s(query)
         body = await read_body(request, CommitBody)
         if any(manifest.share_id is not None for manifest in body.manifests):
