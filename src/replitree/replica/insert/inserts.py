@@ -297,10 +297,6 @@ class Inserts:
         )
         return self._submit(self._committer, pending)
 
-    def next_request(self) -> fx.RequestId:
-        """Return a number for a request of this table that another part of the replica takes."""
-        return fx.RequestId(next(self._numbers))
-
     def version_of(self, manifests: Sequence[PartManifest]) -> int:
         """Return the schema version of parts that a client wrote; all their columns must still be there.
 

@@ -41,6 +41,7 @@ from replitree.replica.perform.append_doubt import AppendDoubt, Perform
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
+from replitree.replica.perform.store_performer import StorePerformer
 from replitree.wire.block_ids import token_block
 from replitree.wire.prepared_share import JointBody, PreparedPart, PreparedShare
 
@@ -69,23 +70,26 @@ class JointInserts:
 
     Parameters
     ----------
+    store_performer, quorums, appends
+        As of `Inserts`.
+
+    Attributes
+    ----------
     prepared
         Holds the replica's own rows.
-    quorums, appends
-        As of `Inserts`.
     """
 
     def __init__(
         self,
         context: TableContext,
         availability: Availability,
-        prepared: PreparedRows,
+        store_performer: StorePerformer,
         quorums: Quorums,
         appends: Appends,
     ) -> None:
         self._context = context
         self._availability = availability
-        self._prepared = prepared
+        self.prepared = PreparedRows(context, availability, store_performer)
         self._quorums = quorums
         self._appends = appends
         self._numbers = itertools.count()
@@ -121,8 +125,8 @@ class JointInserts:
         joint = fx.JointId(f"{context.identity.incarnation}-c{next(self._numbers)}")
         participants = tuple(map(self._participant, others))
         asked = Asked(joint, block, fx.Version(body.map_version), fx.StagingId(own.staging), participants, quorum)
-        rows, number = sum(share.rows for share in body.prepared), self._prepared.next_request()
-        ended, outcome = self._run(number, asked, self._prepared.take(asked.own))
+        rows, number = sum(share.rows for share in body.prepared), self.prepared.next_request()
+        ended, outcome = self._run(number, asked, self.prepared.take(asked.own))
         if isinstance(outcome, fx.NotInserted) and outcome.reason == ROLLED:
             context.pull_signal.hurry()
         if not isinstance(ended, Then):
@@ -137,7 +141,7 @@ class JointInserts:
         self, number: fx.RequestId, asked: Asked, own: Participant | None
     ) -> tuple[Then | End | None, CoordinatorOutcome]:
         """Run the coordinator's stage; after an error the outcome is what is known for certain, or the error is raised."""
-        context, prepared = self._context, self._prepared
+        context, prepared = self._context, self.prepared
 
         def remember(effect: MemoryEffect) -> OwnTurn | None:
             match effect:
@@ -181,7 +185,7 @@ class JointInserts:
     def _report(self, own: fx.StagingId, reason: str) -> None:
         """Report a commit in doubt: the next activation decides, and sweeps the rows unless the log has their entry."""
         # In this order: the activation must find the folder idle.  Until it is let go, no request takes the rows for gone.
-        self._prepared.release(own)
+        self.prepared.release(own)
         self._availability.trouble(Evidence.UNKNOWN, reason)
 
     def answer(self, request: fx.RequestId, answer: fx.ClientAnswer) -> bool:

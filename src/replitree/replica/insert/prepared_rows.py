@@ -54,6 +54,9 @@ KEEP_S = 60.0
 
 KEEP_S_MAX = 3_600.0
 
+REQUESTS_FROM = 1 << 62
+"""Number of the first request of a joint insert: those of other inserts never come so far."""
+
 PREPARED_MAX = 1_000
 """What one table replica holds at once."""
 
@@ -96,8 +99,6 @@ class PreparedRows:
     ----------
     store_performer
         Stages the rows, and keeps them from being swept.
-    next_request
-        Returns a number that no other request of this table has.
     clock
         Seconds that never go back.
     """
@@ -107,15 +108,13 @@ class PreparedRows:
         context: TableContext,
         availability: Availability,
         store_performer: StorePerformer,
-        next_request: Callable[[], fx.RequestId],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._context = context
         self._availability = availability
         self._store_performer = store_performer
-        self.next_request = next_request
         self._clock = clock
-        self._numbers = itertools.count()
+        self._numbers, self._requests = itertools.count(), itertools.count(REQUESTS_FROM)
         self._lock = threading.Lock()
         self._held: dict[fx.StagingId, _Held] = {}
         self._forgot_under: fx.Epoch | None = None
@@ -124,6 +123,10 @@ class PreparedRows:
     def __len__(self) -> int:
         """Return how much is held."""
         return len(self._held)
+
+    def next_request(self) -> fx.RequestId:
+        """Return a number that no other request of this table has."""
+        return fx.RequestId(next(self._requests))
 
     # --- preparing ------------------------------------------------------------------------------------------------------
 

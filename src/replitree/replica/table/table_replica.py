@@ -93,9 +93,8 @@ class TableReplica:
         self.definitions = Definitions(replica.table, definition, coordination)
         self.metrics, self.meter = metrics, metrics.meter(definition.name)
         self.log, root = server.log.bind(table=definition.name), Path(config.data) / "tables" / definition.folder_name
-        self.store = PartStore(root)
+        self.store, self.uploads, self.progress = PartStore(root), Uploads(root / "uploads"), Progress(replica)
         self.definitions.keep_in(root)
-        self.uploads, self.progress = Uploads(root / "uploads"), Progress(replica)
         exchange = self.exchange = Exchange(
             self.store, lambda name, fresh: server.peer(Replica(replica.table, name), fresh), config.fetch_threads
         )
@@ -125,27 +124,16 @@ class TableReplica:
         sources = self.sources = PartSources(context, parts, exchange, storage)
         self.lost_parts = LostParts(context, parts, sources)
         appends, self.quorums = Appends(), Quorums(context, availability)
-        writer, views = (
-            InsertWriter(context, self.store, storage, availability),
-            ViewWriter(context, self.store, server.table),
-        )
-        self.store_performer = StorePerformer(parts, exchange, writer, self.maker, views)
+        writer = InsertWriter(context, self.store, storage, availability)
+        views = ViewWriter(context, self.store, server.table)
+        performer = self.store_performer = StorePerformer(parts, exchange, writer, self.maker, views)
         storage.use(None)
-        self.inserts = Inserts(context, availability, self.store_performer, self.quorums, appends)
-        prepared = PreparedRows(context, availability, self.store_performer, self.inserts.next_request)
-        self.prepared_rows, self.joint_inserts = (
-            prepared,
-            JointInserts(context, availability, prepared, self.quorums, appends),
-        )
+        self.inserts = Inserts(context, availability, performer, self.quorums, appends)
+        self.joint_inserts = JointInserts(context, availability, performer, self.quorums, appends)
         self.on_end: Callable[[], object] = lambda: None
         self.on_answer: Callable[[fx.ClientAnswer], object] = lambda _: None
-        self.puller = Puller(
-            context,
-            parts,
-            availability,
-            appends,
-            LookAhead(replica.name, exchange.begin, self.quorums.heard, prepared.committed),
-        )
+        look_ahead = LookAhead(replica.name, exchange.begin, self.quorums.heard, self.prepared_rows.committed)
+        self.puller = Puller(context, parts, availability, appends, look_ahead)
         lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
         self._executors = [
             Executor(context, availability, self.store_performer, self.maker, appends, lane) for lane in lanes
@@ -207,6 +195,11 @@ class TableReplica:
     def sharing(self) -> Sharing | None:
         """The table's shares; None for a table that has no store."""
         return self.followed_storage.sharing
+
+    @property
+    def prepared_rows(self) -> PreparedRows:
+        """What this replica has prepared for joint inserts, and holds."""
+        return self.joint_inserts.prepared
 
     @property
     def definition(self) -> TableDefinition:
