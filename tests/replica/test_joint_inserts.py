@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry
@@ -325,6 +326,41 @@ def test_rows_whose_deletion_has_no_answer_are_removed_once_it_is_certain(
     assert second.request("DELETE", f"/v1/tables/d~1/prepared/{its['staging']}") == (200, {"outcome": "removed"})
     assert loses.lost == 1
     assert (nodes_of(cluster, "r2", 1), second.table("d~1").store.stagings()) == ((), ())
+
+
+def test_rows_that_could_not_be_prepared_leave_nothing_and_a_defect_costs_only_their_request(
+    cluster: InProcessCluster,
+) -> None:
+    _, second = cluster.nodes
+    real, left = second.coordination.perform, [CoordinationUnavailable("it is silent"), RuntimeError("a defect")]
+
+    def fails(effect: Any) -> Any:
+        if isinstance(effect, fx.Commit) and left and creates("/prepared")(effect):
+            raise left.pop(0)
+        return real(effect)
+
+    second.coordination.perform = fails
+    for error, status in (("CoordinationUnavailable", 503), ("ReplitreeError", 500)):
+        told = try_to_prepare(second, "d~1", rows(0), map_version=0)
+        assert (told[0], told[1]["error"]) == (status, error)
+        wait_forgotten(second, 1)
+    prepare(second, 1, 0)
+    assert len(second.table("d~1").prepared_rows) == 1
+
+
+def test_a_commit_that_was_certainly_not_made_leaves_the_rows_for_the_next_try(cluster: InProcessCluster) -> None:
+    first, second = cluster.nodes
+    shares = prepare(first, 0, 0, coordinates="true"), prepare(second, 1, 100)
+    real, left = first.coordination.perform, [fx.Unknown(is_sent=False)]
+
+    def unsent(effect: Any) -> Any:
+        return left.pop() if left and appends(effect) else real(effect)
+
+    first.coordination.perform = unsent
+    status, answer = commit(first, shares)
+    assert (status, answer["error"]) == (503, "ReadOnly")
+    assert commit(first, shares)[1]["outcome"] == "inserted"
+    wait_shown(cluster, 1, keys(100))
 
 
 def test_a_coordinator_that_can_not_tell_says_so_and_the_token_settles_it(cluster: InProcessCluster) -> None:
