@@ -15,7 +15,8 @@ from replitree.client.connection import Connection
 from replitree.client.sharded.joint import JointInsertResult
 from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
 from replitree.client.table import Table
-from replitree.errors import BadInput, InvalidName, SchemaMismatch, TableExists, TableNotFound
+from replitree.client.transport.http import AnswerLost, HttpClient
+from replitree.errors import BadInput, InvalidName, OutcomeUnknown, SchemaMismatch, TableExists, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
@@ -349,3 +350,62 @@ def test_a_creation_that_was_cut_off_is_finished_by_the_next_one(connection: Con
         connection.create_table("d", SCHEMA)
     assert create(connection, "d").info.incarnation == "cut0ff"
     assert connection.tables() == ("d", "other")
+
+
+def lose_answers(monkeypatch: pytest.MonkeyPatch, count: int, route: str) -> list[str]:
+    """Lose so many answers to requests whose path contains `route`; the replica has carried them out."""
+    request, lost = HttpClient.request, list[str]()
+
+    def losing(self: HttpClient, address: str, method: str, path: str, *more: Any, **options: Any) -> Any:
+        answer = request(self, address, method, path, *more, **options)
+        if route in path and len(lost) < count:
+            lost.append(path)
+            raise AnswerLost(f"{address} did not answer")
+        return answer
+
+    monkeypatch.setattr(HttpClient, "request", losing)
+    return lost
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_lost_answer_makes_no_second_insert(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    table = create(connection)
+    lost = lose_answers(monkeypatch, 1, "/joint")
+    assert table.insert(rows(0, count), deduplicate=False).outcome == "duplicate", "of the first try"
+    assert len(lost) == 1
+    assert multiset(table.to_arrow()) == multiset(rows(0, count))
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_an_insert_without_any_answer_is_unknown_and_its_token_settles_it(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    table = create(connection)
+    with monkeypatch.context() as patched:
+        lose_answers(patched, 1_000, "/joint")
+        with pytest.raises(OutcomeUnknown) as unknown:
+            table.insert(rows(0, count), token="mine", timeout_s=0.5)
+    assert unknown.value.token == "mine"
+    assert table.insert(rows(0, count), token="mine").outcome == "duplicate"
+    assert multiset(table.to_arrow()) == multiset(rows(0, count))
+
+
+def test_rows_that_were_prepared_without_an_answer_are_prepared_again(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(connection)
+    lost = lose_answers(monkeypatch, 2, "/prepared")
+    assert table.insert(rows(0, 40)).outcome == "inserted"
+    assert len(lost) == 2
+    assert multiset(table.to_arrow()) == multiset(rows(0, 40))
+
+
+def test_a_commit_that_is_too_large_says_what_to_do(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replitree.protocol.sharded.joint_insert.JOINT_BYTES_MAX", 4_000)
+    table = create(connection, partition_by="bucket(64, s)")
+    with pytest.raises(BadInput, match="insert fewer partitions at once"):
+        table.insert(rows(0, 200))
+    assert table.scan().count() == 0
+    assert table.insert(rows(0, 4)).outcome == "inserted"
