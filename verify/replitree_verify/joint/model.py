@@ -65,7 +65,7 @@ class Model(Declaration):
     rolls
         The seats that let the log of their shard go on below another parent.
     abandons
-        Whether participants abandon.
+        Whether participants abandon, and coordinators give up what they have kept for another try.
     cleans, known
         The seats that forget every token, and what each remembers of an earlier turn.
     asks_again

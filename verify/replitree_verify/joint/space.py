@@ -228,7 +228,8 @@ class Space(small_search.Space[JointState]):
             if arrival.is_applied:
                 self.probes.add("applied late")
             yield "a late commit arrives", state._replace(tree=arrival.tree, late=arrival.late)
-        yield from self._give_up_own(state)
+        if self.model.abandons:
+            yield from self._give_up_own(state)
         for seat in self._seats:
             yield from self._of_seat(state, seat)
         yield from self._of_duties(state)
@@ -504,7 +505,8 @@ class Space(small_search.Space[JointState]):
 
 def _reads_log(effect: Any) -> bool:
     """Whether an effect reads entries of a log."""
-    return isinstance(effect, fx.GetMany) and "/log-" in effect.paths[0]
+    paths = (effect.path,) if isinstance(effect, fx.Get) else effect.paths if isinstance(effect, fx.GetMany) else ("",)
+    return "/log-" in paths[0]
 
 
 def _seat_of(joint: Joint, thread: int) -> int:
