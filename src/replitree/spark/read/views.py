@@ -20,6 +20,7 @@ from replitree.client.read.scan import FRAME_LEASE_S, LEASE_S
 from replitree.client.table import SNAPSHOT_S
 from replitree.client.transport.lease import keep_for_frame
 from replitree.errors import ReplicaUnavailable
+from replitree.protocol.sharded.places import is_shard_name
 from replitree.protocol.state.read import ReadLevel
 from replitree.spark.read.read import pushed
 from replitree.spark.session import damage_reports
@@ -54,7 +55,7 @@ def sql_views(  # noqa: PLR0913 - what a query asks of each of its tables
     connection
         The cluster.
     tables
-        Only these; all by default.
+        Only these; by default all that are not sharded.
     held
         Keeps the snapshots' parts until it ends; by default they stay as long as those of any frame.
     level, timeout_s
@@ -78,7 +79,9 @@ def sql_views(  # noqa: PLR0913 - what a query asks of each of its tables
     ReplicaUnavailable
         No replica shows a table, or files of it are missing.
     """
-    names = connection.tables() if tables is None else tables
+    # A sharded table can't be read by Spark yet; one that is not asked for must not keep the others from it.
+    others = (name for name in connection.catalog.hosted_names() if not is_shard_name(name))
+    names = tuple(others) if tables is None else tables
     for name in names:
         table, then = connection.table(name), (as_of or {}).get(name)
         found = table.snapshot(
