@@ -301,7 +301,7 @@ def test_every_method_of_a_table_is_either_done_or_refused() -> None:
     assert set(REFUSED) <= names
 
 
-def test_shards_are_hosted_where_they_are_placed(connection: Connection) -> None:
+def test_shards_are_hosted_where_they_are_placed(connection: Connection, cluster: InProcessCluster) -> None:
     table = create(connection, shards=2, replicas=1)
     assert [table.info.placement.of(shard) for shard in table.info.map.shards] == [("r1",), ("r2",)]
     hosts = [[each.name for each in connection.catalog.replicas(name)] for name in table.info.names]
@@ -312,6 +312,15 @@ def test_shards_are_hosted_where_they_are_placed(connection: Connection) -> None
     wait_for(lambda: len(connection.catalog.replicas("d~0")) == 2, "r2 joins the shard that is placed on it now")
     with pytest.raises(BadInput, match="has the shards 0, 1, not 7"):
         connection.place_shard("d", 7, [])
+    connection.place_shard("d", 0, ["r2"])
+    assert cluster.is_active(cluster.nodes[0], "d~0"), "until its server starts again"
+    cluster.nodes[0].restart()
+    assert not cluster.is_active(cluster.nodes[0], "d~0")
+    connection.drop_replica("d~0", "r1")
+    assert [each.name for each in connection.catalog.replicas("d~0")] == ["r2"]
+    # Another connection, for this one believes its list of replicas for some seconds.
+    with cluster.connect() as other:
+        assert other.table("d").scan().count() == 40
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -314,8 +314,8 @@ class Connection:
     def place_shard(self, table: str, shard: int, replicas: Sequence[str]) -> Placement:
         """Place one shard of a sharded table on other replicas; return the placement as it is then.
 
-        A replica that is added joins the shard at once.  One that is left out stays in it: `drop_replica` of ``table~shard``
-        takes it out, when its server is stopped.
+        A replica that is added joins the shard at once.  One that is left out serves it until its server starts again; then
+        `drop_replica` of ``table~shard`` takes it out.
 
         Parameters
         ----------

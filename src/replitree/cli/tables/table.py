@@ -201,7 +201,7 @@ def place(
         ),
     ] = None,
 ) -> None:
-    """Place a shard of a sharded table on replicas; those that are added join it at once, and no replica leaves it."""
+    """Place a shard of a sharded table on replicas: those that are added join it at once, others leave at their next start."""
     check_name(name)
     with at.connect() as connection:
         found = connection.place_shard(name, shard, _split(replicas)).replicas

@@ -1,8 +1,8 @@
 """The node ``placement`` of a sharded table: which replicas host which shard.
 
 A replica joins a shard only if the shard is placed on it.  A shard that the node does not name is placed on every replica.  An
-operator changes the node: a replica that is added joins at once; one that is taken out stays in its shard until it is dropped
-from it.
+operator changes the node: a replica that is added joins at once; one that is taken out serves the shard until its server starts
+again, and is then dropped from it by the operator.
 """
 
 from __future__ import annotations
