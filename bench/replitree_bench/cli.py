@@ -190,6 +190,14 @@ def levels(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> 
     _print(run.run_levels(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("sharded")
+def sharded(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
+    """Measure inserts into tables of 1 to 64 shards: their latency beside one table's, and 64 clients at once."""
+    from replitree_bench import run
+
+    _print(run.run_sharded(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("quorum")
 def quorum(peer: Peer = None, rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
     """Measure inserts that two replicas must have on disk, by 1 and by 50 clients."""

@@ -229,6 +229,19 @@ def run_quorum(*, peer: bool, rounds: int, say: Say, folder: Path | None = None)
     return Report("quorum", medians(found[0]), medians(found[1]) if peer else {}, rounds, name, _NOTES["quorum"])
 
 
+def run_sharded(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure inserts into sharded tables: see `replitree_bench.table.sharded`."""
+    from replitree_bench.table.sharded import ShardedBench
+
+    with _cluster(folder) as (cluster, _):
+        say("creating the tables")
+        bench, found = ShardedBench(cluster), []
+        for number in range(rounds):
+            say(f"round {number + 1} of {rounds}")
+            found.append(bench.measure(number))
+    return Report("sharded", medians(found), {}, rounds, "", _NOTES["sharded"])
+
+
 def run_merges(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure merging: see `replitree_bench.table.merges`."""
     from replitree_bench.selector.year import measure_amplification
@@ -458,6 +471,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "in flight": "the peer lets one insert be open at a time and refuses the others; its clients say them again",
         "rows": "ours sends 100 rows as Arrow with each insert, the peer's server makes them from numbers()",
     },
+    "sharded": {"machine": "clients, replicas and ZooKeeper share the cores; every insert is synced before it counts"},
     "levels": {"reader": "one client at replica 2; inserts go to replica 1"},
     "longlife": {
         "copy": "what the lost replica fetches over loopback, beside a synced copy of the same files; see table/copying.py",

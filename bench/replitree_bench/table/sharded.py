@@ -1,0 +1,209 @@
+"""Inserts into sharded tables: what a shard adds to an insert, and what many clients reach.
+
+Keys::
+
+    single_ms                     p50 of an insert into a table that is not sharded, by one client
+    joint_<k>_ms                  p50 of an insert whose rows are of all k shards
+    added_<k>_ms                  the difference of the two
+    zk_requests_joint_<k>         requests of the whole cluster to ZooKeeper for one of these, until quiet
+    inserts_per_s_<k>_of_1        64 clients on a table of k shards: each insert is of one shard; the shards take turns
+    inserts_per_s_<k>_of_all      the same, and each insert is of all shards
+    cost_<k>_of_1, cost_<k>_of_all    CPU milliseconds of the whole cluster and its clients for one of these inserts
+
+Every insert has `ROWS` rows, whichever shards they are of.  The tables take turns, insert by insert for the latencies, so that
+what else the machine does hits all alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from replitree.client import Connection, Table
+from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.errors import ReplitreeError
+from replitree.protocol.sharded.shard_map import Shard
+from replitree.storage.schema.row_buckets import split_by_shard
+from replitree_bench.kit.clients import run_clients
+from replitree_bench.kit.report import Measured, quantile
+from replitree_bench.kit.systems import REPLICAS, SCHEMA, make_rows
+
+ROWS = 1_000
+"""So many that each of 64 shards gets some."""
+
+LATENCY_SHARDS = (1, 4, 64)
+LOAD_SHARDS = (1, 2, 4)
+INSERTS = 30
+"""Inserts of each kind by one client in one round."""
+
+CLIENTS, LOAD_INSERTS = 64, 800
+"""Clients at once, and the inserts of each kind that they share."""
+
+WARM_UPS = 10
+BUCKETS = 256
+QUIET_S = 3.0
+CREATE_S = 120.0
+
+
+class ShardedBench:
+    """Tables of several numbers of shards in one cluster.
+
+    Parameters
+    ----------
+    connection
+        A cluster of `REPLICAS` replicas.
+    latency_shards, load_shards
+        Numbers of shards for latencies, and for many clients.
+    inserts, load_inserts
+        See `INSERTS` and `LOAD_INSERTS`.
+    quiet_s
+        How long to wait until background work has asked ZooKeeper for all it wants, in seconds.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        latency_shards: tuple[int, ...] = LATENCY_SHARDS,
+        load_shards: tuple[int, ...] = LOAD_SHARDS,
+        inserts: int = INSERTS,
+        load_inserts: int = LOAD_INSERTS,
+        quiet_s: float = QUIET_S,
+    ) -> None:
+        self._connection, self._quiet_s = connection, quiet_s
+        self._inserts, self._load_inserts = inserts, load_inserts
+        self._latency_shards, self._load_shards = latency_shards, load_shards
+        self._numbers = itertools.count()
+        self._single = connection.create_table("single", SCHEMA, order_by="k", wait_replicas=REPLICAS)
+        self._tables = {shards: self._create(shards) for shards in sorted({*latency_shards, *load_shards})}
+        for _ in range(WARM_UPS):
+            self.insert(self._single, self._block())
+            for shards, table in self._tables.items():
+                self.insert(table, self._block(), shards)
+
+    def measure(self, _number: int) -> Measured:
+        """Run every workload once."""
+        measured = self._latencies()
+        for shards in self._latency_shards:
+            measured[f"zk_requests_joint_{shards}"] = self._requests(shards)
+        for shards in self._load_shards:
+            measured |= self._load(shards, "all", [self._block() for _ in range(self._load_inserts)], shards)
+            measured |= self._load(shards, "1", self._blocks_of_one(shards), 1)
+        return measured
+
+    def insert(self, table: Table, rows: pa.Table, shards: int = 0) -> None:
+        """Insert rows that are of so many shards; 0: into a table that is not sharded.
+
+        Raises
+        ------
+        ReplitreeError
+            They are of another number, or not inserted: then this is no measurement.
+        """
+        result = table.insert(rows)
+        touched = len(result.shards) if isinstance(result, JointInsertResult) else 0
+        if (result.outcome, touched) != ("inserted", shards):
+            raise ReplitreeError(f"a block of the benchmark was not inserted into {shards} shards: {result}")
+
+    def _create(self, shards: int) -> ShardedTable:
+        made = self._connection.create_table(
+            f"sharded_{shards}",
+            SCHEMA,
+            order_by="k",
+            shard_by="k",
+            shards=shards,
+            buckets=BUCKETS,
+            wait_replicas=REPLICAS,
+            timeout_s=CREATE_S,
+        )
+        assert isinstance(made, ShardedTable)
+        return made
+
+    def _block(self) -> pa.Table:
+        """Return rows that no insert has had."""
+        return make_rows(next(self._numbers) * ROWS, ROWS)
+
+    def _blocks_of_one(self, shards: int) -> list[pa.Table]:
+        """Return blocks of rows that no insert has had, each of one shard, the shards in turn."""
+        table, blocks = self._tables[shards], list[pa.Table]()
+        # One block of each shard, and as many rows again: a shard may have fewer than its share of them.
+        several = 2 * shards
+        while len(blocks) < self._load_inserts:
+            rows = pa.concat_tables([self._block() for _ in range(several)])
+            pieces = {each.shard: each.rows for each in split_by_shard(rows, table.definition, table.info.map)}
+            blocks += [pieces[Shard(shard)].slice(0, ROWS) for shard in range(shards)]
+        return blocks[: self._load_inserts]
+
+    def _latencies(self) -> Measured:
+        times: dict[int, list[float]] = {shards: [] for shards in (0, *self._latency_shards)}
+        for _ in range(self._inserts):
+            for shards, found in times.items():
+                table, rows = (self._tables[shards] if shards else self._single), self._block()
+                begin = time.perf_counter()
+                self.insert(table, rows, shards)
+                found.append(1e3 * (time.perf_counter() - begin))
+        single = quantile(times.pop(0), 0.5)
+        measured: Measured = {"single_ms": single}
+        for shards, found in times.items():
+            joint = quantile(found, 0.5)
+            measured |= {f"joint_{shards}_ms": joint, f"added_{shards}_ms": joint - single}
+        return measured
+
+    def _requests(self, shards: int) -> float:
+        """Return how many requests one insert into all shards costs, background work included."""
+        time.sleep(self._quiet_s)
+        before, begin = self._asked(), time.perf_counter()
+        for _ in range(self._inserts):
+            self.insert(self._tables[shards], self._block(), shards)
+        time.sleep(self._quiet_s)
+        found, seconds = self._asked() - before, time.perf_counter() - begin
+        # What the cluster asks at rest for so long is not the inserts'.
+        before, begin = self._asked(), time.perf_counter()
+        time.sleep(self._quiet_s)
+        at_rest = (self._asked() - before) / (time.perf_counter() - begin)
+        return (found - at_rest * seconds) / self._inserts
+
+    def _asked(self) -> int:
+        return sum(sum(server.coordination_requests.values()) for server in self._connection.servers())
+
+    def _load(self, shards: int, of: str, blocks: list[pa.Table], touched: int) -> Measured:
+        table, before = self._tables[shards], self._cpu_s()
+        load = run_clients(CLIENTS, len(blocks), lambda at: self.insert(table, blocks[at], touched))
+        return {
+            f"inserts_per_s_{shards}_of_{of}": load.per_second,
+            f"cost_{shards}_of_{of}": 1e3 * (self._cpu_s() - before) / len(blocks),
+        }
+
+    def _cpu_s(self) -> float:
+        """Return the CPU seconds that this process, its replicas and ZooKeeper have used."""
+        return sum(map(_cpu_s_of, _descendants(os.getpid())))
+
+
+def _stat(process: int) -> list[str]:
+    """Return what Linux says of a process, from its state on."""
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+
+
+def _cpu_s_of(process: int) -> float:
+    user, system = _stat(process)[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def _descendants(root: int) -> list[int]:
+    """Return a process and all processes below it."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        # Others may end meanwhile.
+        with suppress(OSError):
+            children.setdefault(int(_stat(int(path.name))[1]), []).append(int(path.name))
+    found = [root]
+    for process in found:
+        found += children.get(process, [])
+    return found
+
+
+__all__ = ["ShardedBench"]

@@ -1,0 +1,36 @@
+"""The benchmark of sharded tables: every insert is of the shards that it is counted for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from replitree.errors import ReplitreeError
+from replitree_bench.kit.systems import REPLICAS, make_rows
+from replitree_bench.table import sharded
+from tests.replica.inprocess import InProcessCluster
+from tests.waiting import wait_for
+
+
+@pytest.mark.slow
+def test_every_kind_of_insert_is_measured_and_rows_are_counted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sharded, "CLIENTS", 3)
+    cluster = InProcessCluster(tmp_path, REPLICAS)
+    try:
+        with cluster.connect() as connection:
+            bench = sharded.ShardedBench(connection, (1, 3), (2,), inserts=4, load_inserts=6, quiet_s=0.1)
+            measured = bench.measure(0)
+            table, inserts = connection.table("sharded_2"), sharded.WARM_UPS + 6 + 6
+            wait_for(lambda: table.scan(level="eventual").count() == sharded.ROWS * inserts, "all rows are shown")
+            assert {f"added_{shards}_ms" for shards in (1, 3)} < set(measured)
+            assert {"inserts_per_s_2_of_1", "inserts_per_s_2_of_all", "cost_2_of_1"} < set(measured)
+            assert all(value > 0 for key, value in measured.items() if not key.startswith("added"))
+            # An insert of all three shards takes at least its commit and two nodes; of one, the commit.
+            assert measured["zk_requests_joint_3"] > measured["zk_requests_joint_1"] >= 1
+            with pytest.raises(ReplitreeError, match="into 1 shards"):
+                bench.insert(connection.table("sharded_3"), make_rows(10**9, sharded.ROWS), 1)
+    finally:
+        cluster.close()
