@@ -87,13 +87,14 @@ def wrong_to_come(model: Model, state: JointState, after: JointState) -> str | N
 def wrongly_cleaned(state: JointState, after: JointState) -> str | None:
     """Return which token has gone in a step although its insert has neither failed nor was it found too old."""
     failed = {entry.insert for _, entry in verdicts_of(after.tree) if isinstance(entry, FailEntry)}
+    judged = {(token, insert) for _, token, insert in state.judged}
     for name in state.tree.children(layout.joint_tokens(PLACE)) or ():
         path = layout.joint_token(PLACE, fx.BlockId(name))
         node = state.tree.get(path)
         if node is None or after.tree.get(path) is not None or state.forgotten != after.forgotten:
             continue
         insert = decode_token(node.value, path).inserts[0].insert
-        if insert not in failed and (name, insert) not in state.judged:
+        if insert not in failed and (name, insert) not in judged:
             return f"TOKENS: {name} of {insert} is removed"
     return None
 

@@ -138,8 +138,8 @@ class Sent(NamedTuple):
 class JointState(NamedTuple):
     """A state: `folders` are (seat, staging id) of what is staged, `late` the commits on their way; others as of the model.
 
-    `duties`: where those who count themselves, give up and clean stand; `judged`: (token, staging id) of the tokens that a
-    cleaner has found too old, by the entry that they name first.
+    `duties`: where those who count themselves, give up and clean stand; `judged`: (duty, token, staging id)
+    of the tokens that a cleaner has found too old, by the entry that they name first.
     """
 
     tree: Tree
@@ -152,7 +152,7 @@ class JointState(NamedTuple):
     maps: int
     retakes: tuple[str, ...]
     forgotten: bool = False
-    judged: frozenset[tuple[str, str]] = frozenset()
+    judged: frozenset[tuple[int, str, str]] = frozenset()
 
     @property
     def key(self) -> JointState:
@@ -349,7 +349,7 @@ class Space(small_search.Space[JointState]):
                 begun = self._kernel.begin(duty, REPLICAS[seat], fx.Epoch(epoch), *terms)
                 after = state
                 if duty is clean:
-                    known = frozenset((token, block.insert) for token, block in self.model.known)
+                    known = frozenset((number, token, block.insert) for token, block in self.model.known)
                     after = state._replace(judged=state.judged | known)
                 yield f"{whose} begins to {duty.__name__}", self._settled(after, seat, at, begun)
 
@@ -420,7 +420,7 @@ class Space(small_search.Space[JointState]):
             case fx.Sync():
                 return state, None
             case fx.GetMany(paths) if at.kind == "duty" and paths[0].startswith(layout.joint_tokens(PLACE)):
-                return self._judge(state, paths), answer(state.tree, effect)
+                return self._judge(state, at.number, paths), answer(state.tree, effect)
             case Tell(outcome):
                 return self._hear(state, at.number, outcome), None
         if isinstance(effect, MEMORY):
@@ -456,13 +456,13 @@ class Space(small_search.Space[JointState]):
                 return state, epoch
         return state, None
 
-    def _judge(self, state: JointState, paths: tuple[str, ...]) -> JointState:
+    def _judge(self, state: JointState, duty: int, paths: tuple[str, ...]) -> JointState:
         """Note which tokens a cleaner has read for the first time."""
-        names, judged = {token for token, _ in state.judged}, set(state.judged)
+        names, judged = {token for each, token, _ in state.judged if each == duty}, set(state.judged)
         for path in paths:
             node, token = state.tree.get(path), path.rpartition("/")[2]
             if node is not None and token not in names:
-                judged.add((token, decode_token(node.value, path).inserts[0].insert))
+                judged.add((duty, token, decode_token(node.value, path).inserts[0].insert))
         return state._replace(judged=frozenset(judged))
 
     def _hear(self, state: JointState, number: int, told: Participant | CoordinatorOutcome | Abandonment) -> JointState:
