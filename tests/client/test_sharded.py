@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from replitree.client.admin.doctor import examine
 from replitree.client.connection import Connection
 from replitree.client.sharded.joint import JointInsertResult
 from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
@@ -357,8 +358,11 @@ def test_a_creation_that_was_cut_off_is_finished_by_the_next_one(connection: Con
         create_sharded(connection.catalog, definition, Sharding.of("k", 3, 16))
     with pytest.raises(TableExists):
         connection.create_table("d", SCHEMA)
+    finding = next(each for each in examine(connection.look_over()) if each.code == "half-made-table")
+    assert "sharded table d was cut off" in finding.text
     assert create(connection, "d").info.incarnation == "cut0ff"
     assert connection.tables() == ("d", "other")
+    assert all(each.code != "half-made-table" for each in examine(connection.look_over()))
 
 
 def lose_answers(monkeypatch: pytest.MonkeyPatch, count: int, route: str) -> list[str]:

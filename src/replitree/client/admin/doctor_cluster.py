@@ -39,6 +39,13 @@ def examine_cluster(state: ClusterState) -> Iterator[DoctorFinding]:
             yield DoctorFinding(Severity.WARNING, "no-servers", text, advice)
         elif not any(server.kept_tables for server in state.servers):
             yield DoctorFinding(Severity.NOTICE, "no-tables", "there is no table", "replitree table create makes one")
+    for name in state.unfinished:
+        yield DoctorFinding(
+            Severity.WARNING,
+            "half-made-table",
+            f"the creation or the drop of the sharded table {name} was cut off, or is under way: its name is taken",
+            f"replitree table drop {name} --yes removes it; creating it again as before finishes a creation",
+        )
     for server in state.servers:
         yield from _disk(server)
     yield from _clocks(state.servers)

@@ -107,6 +107,7 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
         # A refused token is no answer about a server: without this check the doctor would report all servers as down.
         check_token([each.refused or each.said for each in answers.values() if each.refused or each.said])
         found = tuple(_table(catalog, http, name, facts, answers) for name, facts in sorted(tables.items()))
+        unfinished = catalog.unfinished()
     except CoordinationUnavailable as error:
         return ClusterState(
             url=url, version=installed_version(), coordination=CoordinationState(problem=str(error), servers=servers)
@@ -117,6 +118,7 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
         coordination=CoordinationState(latency_s=latency, servers=servers),
         servers=tuple(_server(name, address, answer) for (name, address), answer in sorted(answers.items())),
         tables=found,
+        unfinished=unfinished,
     )
 
 

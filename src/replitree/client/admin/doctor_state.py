@@ -251,10 +251,14 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster at one moment, as it looks from here; `version` is that of the replitree that looks."""
+    """A cluster at one moment, as it looks from here; `version` is that of the replitree that looks.
+
+    `unfinished`: the sharded tables whose creation or drop was cut off, or is under way.
+    """
 
     url: str
     version: str
     coordination: CoordinationState = CoordinationState()
     servers: tuple[ServerState, ...] = ()
     tables: tuple[TableState, ...] = ()
+    unfinished: tuple[str, ...] = ()

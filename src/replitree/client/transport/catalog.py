@@ -225,13 +225,21 @@ class Catalog:
     def names(self) -> tuple[str, ...]:
         """Return the names of all tables, those that are being dropped left out; a sharded table is one."""
         names = tuple(name for name in self.hosted_names() if not is_shard_name(name))
-        sharded = self._sharded_names()
-        if not sharded:
-            return names
-        maps = fx.GetMany(tuple(layout.shard_map(layout.sharded(self._root, name)) for name in sharded))
-        found = self._session.perform(maps).nodes
-        there = tuple(name for name, node in zip(sharded, found, strict=True) if node is not None)
-        return tuple(sorted((*names, *there)))
+        return tuple(sorted((*names, *(name for name, is_there in self._sharded() if is_there))))
+
+    def unfinished(self) -> tuple[str, ...]:
+        """Return the names of the sharded tables whose creation or drop was cut off, or is under way."""
+        return tuple(name for name, is_there in self._sharded() if not is_there)
+
+    def _sharded(self) -> tuple[tuple[str, bool], ...]:
+        """Return (name, whether it is there as a whole) of each sharded table."""
+        names = self._sharded_names()
+        if not names:
+            return ()
+        maps = fx.GetMany(tuple(layout.shard_map(layout.sharded(self._root, name)) for name in names))
+        return tuple(
+            (name, node is not None) for name, node in zip(names, self._session.perform(maps).nodes, strict=True)
+        )
 
     def _sharded_names(self) -> tuple[str, ...]:
         """Return the names of all sharded tables, also of those that are half made or half dropped."""
