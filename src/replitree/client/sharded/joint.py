@@ -229,7 +229,7 @@ class JointInserter:
                         doubt.is_open = False
                         return None
                     doubt.last = ReplicaUnavailable(found.reason)
-                gone = first if found is None else next(at for at in pieces if self._name(at) == found.shard)
+                gone = first if found is None else next((at for at in pieces if self._name(at) == found.shard), first)
                 self._abandon([shares.pop(gone)])
                 self._inserter(gone)[0].forget()
                 if time.monotonic() + PAUSE_S > deadline:
