@@ -15,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from replitree.coordination.embedded import EmbeddedZooKeeper
 from replitree.coordination.memory import MemoryCoordination, SharedTree
-from replitree.coordination.port import Coordination, Outcome, make_root
+from replitree.coordination.port import READS_MAX, Coordination, Outcome, make_root
 from replitree.coordination.tree import Tree
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core.stamps import GetStamped, StampedNode
 from tests.coordination.waiting import Recorder
 from tests.examples import examples
 from tests.waiting import wait_for
@@ -159,6 +160,13 @@ class Pair(RuleBasedStateMachine):
         self.both(0, fx.ChildrenMany(paths))
 
     @invariant()
+    def nodes_were_changed_in_the_same_order(self) -> None:
+        """Only the order of transactions is compared: of ZooKeeper, commits that are refused have a number, too."""
+        paths = tuple(sorted(self.root + place for place in self.known))
+        memory, real = (_stamped(side, paths) for side in (self.memory[0], self.real[0]))
+        assert _ranked(memory) == _ranked(real)
+
+    @invariant()
     def watches_are_equal(self) -> None:
         """Events come in order: once every session heard that the barrier was set, it has heard what came before."""
         self.barriers += 1
@@ -181,6 +189,22 @@ class Pair(RuleBasedStateMachine):
             for memory, real in zip(self.memory, self.real, strict=True):
                 memory.close()
                 real.close()
+
+
+def _stamped(session: Coordination, paths: tuple[str, ...]) -> list[StampedNode | None]:
+    pieces = (paths[first : first + READS_MAX] for first in range(0, len(paths), READS_MAX))
+    return [node for piece in pieces for node in session.perform(GetStamped(piece)).nodes]
+
+
+def _ranked(nodes: list[StampedNode | None]) -> list[tuple[object, ...] | None]:
+    """Return the nodes with their transactions counted from the first one of them."""
+    there = [node for node in nodes if node is not None]
+    known = sorted({zxid for node in there for zxid in (node.created, node.changed)})
+    return [None if node is None else (*_said(node), *map(known.index, (node.created, node.changed))) for node in nodes]
+
+
+def _said(node: StampedNode) -> tuple[object, ...]:
+    return node.value, node.version, node.number
 
 
 def _listen(session: Coordination) -> Recorder:

@@ -22,6 +22,7 @@ from typing import overload
 
 from replitree.coordination.port import (
     READS_MAX,
+    Asked,
     Connected,
     Dispatcher,
     Listener,
@@ -35,6 +36,7 @@ from replitree.coordination.port import (
 from replitree.coordination.tree import Read, Session, Tree, answer, woken
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core.stamps import BEFORE_ALL, GetStamped, Stamped, StampedNode, Zxid, stamp
 
 
 class SharedTree:
@@ -55,6 +57,10 @@ class SharedTree:
         self._tree = Tree() if tree is None else tree
         self._lock = threading.Lock()
         self._changed_ms: dict[str, int] = {}
+        # What the tree had at the beginning was there before the first transaction.
+        self._stamps = dict.fromkeys(self._tree.paths(), (BEFORE_ALL, BEFORE_ALL))
+        self._zxid = BEFORE_ALL
+        self._told: dict[Session, Zxid] = {}
         self.now_ms = 0
         self._last_session = 0
         self._sessions: dict[Session, MemoryCoordination] = {}
@@ -75,6 +81,8 @@ class SharedTree:
         with self._lock:
             self._last_session += 1
             self._sessions[self._last_session] = owner
+            # A session begins with a sync.
+            self._told[self._last_session] = self._zxid
             return self._last_session
 
     def end(self, session: Session, *, told: bool) -> None:
@@ -85,19 +93,24 @@ class SharedTree:
             if owner is None:
                 return
             self._drop_watches(session)
+            del self._told[session]
             # As one commit: other sessions see all of a session's nodes go at once, as with ZooKeeper.
             gone = [fx.Delete(path, fx.ANY_VERSION) for path in self._tree.ephemerals(session)]
             self._tree, outcome = self._tree.commit(gone, session)
             assert isinstance(outcome, fx.Applied)
+            self._count(gone, outcome)
             self._fire(gone, outcome)
             if told:
                 owner.tell(SessionLost())
 
-    def read(self, session: Session, effect: Read) -> Outcome:
+    def read(self, session: Session, effect: Read | GetStamped) -> Outcome:
         """Answer a read and set its watch, in one step."""
         with self._lock:
             if session not in self._sessions:
                 raise CoordinationUnavailable("the session ended; begin a new one with reconnect()")
+            seen, self._told[session] = self._told[session], self._zxid
+            if isinstance(effect, GetStamped):
+                return Stamped(tuple(map(self._stamped, effect.paths)), seen)
             # Answer and watch under one lock: no change falls between them.
             found = answer(self._tree, effect)
             # The tree has no clock: the time of a node's last change is put in here.
@@ -124,6 +137,7 @@ class SharedTree:
                 return fx.Unknown()
             self._tree, outcome = self._tree.commit(commit.operations, session)
             if isinstance(outcome, fx.Applied):
+                self._count(commit.operations, outcome)
                 self.now_ms += 1
                 for operation in commit.operations:
                     if isinstance(operation, fx.Delete):
@@ -132,7 +146,20 @@ class SharedTree:
                         self._changed_ms[operation.path] = self.now_ms
                 self._changed_ms.update(dict.fromkeys(outcome.created, self.now_ms))
                 self._fire(commit.operations, outcome)
+            self._told[session] = self._zxid
             return outcome
+
+    def _count(self, operations: Iterable[fx.Operation], outcome: fx.Applied) -> None:
+        """Give the next transaction number to what was changed."""
+        self._zxid = Zxid(self._zxid + 1)
+        stamp(self._stamps, operations, outcome, self._zxid)
+
+    def _stamped(self, path: str) -> StampedNode | None:
+        node = self._tree.get(path)
+        if node is None:
+            return None
+        created, changed = self._stamps.get(path, (BEFORE_ALL, BEFORE_ALL))
+        return StampedNode(node.value, node.version, created, changed, self._tree.next_sequence(path) or 0)
 
     def _date(self, path: str, node: fx.Node) -> fx.Node:
         return fx.Node(node.value, node.version, self._changed_ms.get(path, 0))
@@ -220,8 +247,10 @@ class MemoryCoordination:
     @overload
     def perform(self, effect: fx.Commit) -> fx.Committed: ...
     @overload
-    def perform(self, effect: fx.CoordinationEffect) -> Outcome: ...
-    def perform(self, effect: fx.CoordinationEffect) -> Outcome:
+    def perform(self, effect: GetStamped) -> Stamped: ...
+    @overload
+    def perform(self, effect: Asked) -> Outcome: ...
+    def perform(self, effect: Asked) -> Outcome:
         """Perform one effect; see `port.Coordination.perform`."""
         if isinstance(effect, fx.Commit):
             check_size(effect)
@@ -234,7 +263,7 @@ class MemoryCoordination:
             raise CoordinationUnavailable("the connection is cut; resume() mends it")
         # As ZooKeeper's performer counts them, so that tests of costs hold for both.
         match effect:
-            case fx.Get() | fx.NextNumber():
+            case fx.Get() | fx.NextNumber() | GetStamped():
                 self._requests.add("get")
             case fx.GetMany(paths, watch):
                 self._requests.add("get", math.ceil(len(paths) / READS_MAX))

@@ -33,6 +33,7 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from typing_extensions import override
 
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core.stamps import BEFORE_ALL, StampedNode, Zxid
 
 _CREATE, _DELETE, _GET, _SET, _CHILDREN, _CHECK, _MULTI, _MULTI_READ, _ERROR = 1, 2, 4, 5, 8, 13, 14, 22, -1
 _EPHEMERAL, _SEQUENTIAL = 1, 2
@@ -40,6 +41,9 @@ _STAT_BYTES = 68
 _stat = struct.Struct(
     "!24xqi"
 ).unpack_from  # time and version of the last change; what comes before and after is not needed
+_stamps = struct.Struct(
+    "!qq16xii16xi"
+).unpack_from  # transactions of creation and last change; version, changes of the children; number of the children
 
 _int = struct.Struct("!i").pack
 _read_int = struct.Struct("!i").unpack_from
@@ -51,11 +55,13 @@ _END = _header.pack(-1, 1, -1)
 class Reply:
     """The answer to one request: set once, by kazoo's thread, and awaited by ours."""
 
-    __slots__ = ("_error", "_first", "_open", "_value", "zxid")
+    __slots__ = ("_error", "_first", "_open", "_value", "seen", "zxid")
 
     def __init__(self) -> None:
         self.zxid = 0
         """The transaction that the server had done last when it answered: of a transaction, that one."""
+        self.seen: Zxid = BEFORE_ALL
+        """The last transaction of which the connection had told when the request was sent on it; kazoo's thread sets it."""
         self._value: Any = None
         self._error: BaseException | None = None
         # The first outcome takes it, and never gives it back.
@@ -186,6 +192,33 @@ class _Reads(_Request):
             offset += size + _STAT_BYTES
 
 
+class _StampedReads(_Request):
+    """Reads of several nodes with their stamps; the results are these, or why they could not be read."""
+
+    type = _MULTI_READ
+
+    @override
+    def _results(self, data: bytes, offset: int) -> list[StampedNode | Exception]:
+        results: list[StampedNode | Exception] = []
+        while True:
+            kind, done, _ = _header.unpack_from(data, offset)
+            offset += _header.size
+            if done:
+                return results
+            number = _read_int(data, offset)[0]
+            offset += 4
+            if kind == _ERROR:
+                results.append(EXCEPTIONS[number]())
+                continue
+            size = max(0, number)  # -1: created with no value at all
+            created, changed, version, child_changes, children = _stamps(data, offset + size)
+            value = bytes(data[offset : offset + size])
+            # Of all children that there ever were: twice that number, less those that there are now.
+            counted = (child_changes + children) // 2
+            results.append(StampedNode(value, fx.Version(version), Zxid(created), Zxid(changed), counted))
+            offset += size + _STAT_BYTES
+
+
 def _text(data: bytes, offset: int) -> tuple[str, int]:
     """Return a text, and where what comes after it begins."""
     size = _read_int(data, offset)[0]
@@ -243,20 +276,25 @@ def send_get(client: Any, path: str) -> Reply:
 
 def send_get_many(client: Any, paths: Sequence[str]) -> Reply:
     """Ask for several nodes at once; the answer is a list with a node, or why it could not be read, for each path, in order."""
-    return _send_reads(client, _GET, paths)
+    return _send(client, _Reads(_encode_reads(client, _GET, paths)))
+
+
+def send_get_stamped(client: Any, paths: Sequence[str]) -> Reply:
+    """Ask for several nodes with their stamps; the answer is as of `send_get_many`, and `Reply.seen` is known with it."""
+    return _send(client, _StampedReads(_encode_reads(client, _GET, paths)))
 
 
 def send_children_many(client: Any, paths: Sequence[str]) -> Reply:
     """Ask for several nodes' children at once; the answer is a list with their names, or why not, for each path, in order."""
-    return _send_reads(client, _CHILDREN, paths)
+    return _send(client, _Reads(_encode_reads(client, _CHILDREN, paths)))
 
 
-def _send_reads(client: Any, kind: int, paths: Sequence[str]) -> Reply:
+def _encode_reads(client: Any, kind: int, paths: Sequence[str]) -> bytes:
     pieces: list[bytes] = []
     for path in paths:
         text = _path(client, path).encode()
         pieces += (_HEADERS[kind], _int(len(text)), text, b"\0")  # no watch
-    return _send(client, _Reads(b"".join((*pieces, _END))))
+    return b"".join((*pieces, _END))
 
 
 def send_exists(client: Any, path: str, watch: Callable[[Any], None] | None) -> Reply:

@@ -54,6 +54,7 @@ from replitree.coordination.port import Connected, Event, SessionLost, Suspended
 from replitree.coordination.requests import Reply
 from replitree.coordination.url import CoordinationUrl
 from replitree.errors import CoordinationUnavailable
+from replitree.protocol.core.stamps import BEFORE_ALL, Zxid
 
 _HELLO_S_MIN = 2.0
 """For how long, in seconds, the answer to a connection's first frame is waited for at least, unless the session is shorter."""
@@ -229,6 +230,9 @@ class _KazooConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships 
     heard_at = 0.0
     granted_s = 0.0
     seen = 0
+    # Of this connection alone.  A session that comes back on another member may find an older state there than pings and
+    # watches of the connection before have told of: kazoo asks the member for the last answer's transaction only.
+    told = BEFORE_ALL
 
     @property
     def _xid(self) -> int:
@@ -250,7 +254,16 @@ class _KazooConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships 
     def _read_header(self, timeout: float) -> Any:
         answer = super()._read_header(timeout)
         self.heard_at, self.seen = time.monotonic(), max(self.seen, answer[0].zxid)
+        self.told = Zxid(max(self.told, answer[0].zxid))
         return answer
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        # In the thread that also reads the answers, at the moment of sending: the request is answered on this connection, or
+        # not at all.  A request that is sent again on the next one is marked again.
+        queue = self.client._queue  # noqa: SLF001
+        if queue and isinstance(queue[0][1], Reply):
+            queue[0][1].seen = self.told
+        super()._send_request(read_timeout, connect_timeout)
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         """Connect once; the session is over when nothing was heard for longer than it lives.
@@ -267,6 +280,7 @@ class _KazooConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships 
         silent_s = time.monotonic() - self.heard_at
         if self.client._session_id and silent_s > self.granted_s * _EXPIRY_SHARE:  # noqa: SLF001
             raise SessionExpiredError(f"nothing was heard of ZooKeeper for {silent_s:.1f} s")
+        self.told = BEFORE_ALL
         return super()._connect(host, hostip, port)
 
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:

@@ -40,6 +40,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from replitree.coordination.port import (
     READS_MAX,
     REQUEST_BYTES_MAX,
+    Asked,
     Dispatcher,
     Event,
     Listener,
@@ -52,12 +53,14 @@ from replitree.coordination.requests import (
     send_exists,
     send_get,
     send_get_many,
+    send_get_stamped,
     send_transaction,
 )
 from replitree.coordination.session import ZooKeeperSession
 from replitree.coordination.url import CoordinationUrl, parse_url
 from replitree.errors import BadInput, CoordinationUnavailable, NotAuthorized
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core.stamps import GetStamped, Stamped
 
 if TYPE_CHECKING:
     from replitree.coordination.trace import CommitTrace
@@ -83,7 +86,7 @@ _REASONS: dict[type[Exception], fx.Reason] = {
     NoChildrenForEphemeralsError: fx.Reason.NO_CHILDREN_FOR_EPHEMERALS,
 }
 
-Read: TypeAlias = fx.Get | fx.GetMany | fx.Exists | fx.Children | fx.ChildrenMany | fx.NextNumber | fx.Sync
+Read: TypeAlias = fx.Get | fx.GetMany | fx.Exists | fx.Children | fx.ChildrenMany | fx.NextNumber | fx.Sync | GetStamped
 
 _NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
 """How a refused transaction marks the operations before and after the one that did not hold."""
@@ -262,8 +265,10 @@ class ZooKeeperCoordination:
     @overload
     def perform(self, effect: fx.Commit) -> fx.Committed: ...
     @overload
-    def perform(self, effect: fx.CoordinationEffect) -> Outcome: ...
-    def perform(self, effect: fx.CoordinationEffect) -> Outcome:
+    def perform(self, effect: GetStamped) -> Stamped: ...
+    @overload
+    def perform(self, effect: Asked) -> Outcome: ...
+    def perform(self, effect: Asked) -> Outcome:
         """Perform one effect within `operation_timeout_s`; see `port.Coordination.perform`.
 
         Raises
@@ -320,6 +325,12 @@ class ZooKeeperCoordination:
                 return fx.Node(value or b"", fx.Version(stat.version), stat.mtime)
             case fx.GetMany(paths, watch):
                 return self._get_many(session, paths, watch, deadline)
+            case GetStamped(paths):
+                assert 0 < len(paths) <= READS_MAX, f"{len(paths)} nodes are not one request"
+                self._requests.add("get")
+                reply = send_get_stamped(client, paths)
+                nodes = tuple(map(_found, _wait(reply, deadline)))
+                return Stamped(nodes, reply.seen)
             case fx.Exists(path, watch):
                 self._requests.add("exists")
                 return _wait(send_exists(client, path, session.on_watch if watch else None), deadline) is not None
@@ -331,14 +342,7 @@ class ZooKeeperCoordination:
                 except NoNodeError:
                     return None
             case fx.ChildrenMany(paths):
-                lists: list[tuple[str, ...] | None] = []
-                for start in range(0, len(paths), READS_MAX):
-                    # Each request has a time limit of its own.
-                    deadline = max(deadline, time.monotonic() + self._operation_timeout_s)
-                    self._requests.add("children")
-                    result = send_children_many(session.client(deadline), paths[start : start + READS_MAX])
-                    lists += map(_found, _wait(result, deadline))
-                return tuple(lists)
+                return self._children_many(session, paths, deadline)
             case fx.NextNumber(path):
                 self._requests.add("get")
                 try:
@@ -376,6 +380,16 @@ class ZooKeeperCoordination:
                 results[-1].wait(max(0.0, deadline - time.monotonic()))
             nodes += [_found(node) for result in results for node in _wait(result, deadline)]
         return fx.Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
+
+    def _children_many(self, session: ZooKeeperSession, paths: tuple[str, ...], deadline: float) -> fx.Lists:
+        lists: list[tuple[str, ...] | None] = []
+        for start in range(0, len(paths), READS_MAX):
+            # Each request has a time limit of its own.
+            deadline = max(deadline, time.monotonic() + self._operation_timeout_s)
+            self._requests.add("children")
+            result = send_children_many(session.client(deadline), paths[start : start + READS_MAX])
+            lists += map(_found, _wait(result, deadline))
+        return tuple(lists)
 
     def _commit(
         self, session: ZooKeeperSession, operations: tuple[fx.Operation, ...], deadline: float
