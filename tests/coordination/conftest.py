@@ -11,6 +11,7 @@ import pytest
 from replitree.coordination.embedded import LOCALHOST, EmbeddedZooKeeper
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
+from replitree.coordination.stamped import StampedCoordination
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.protocol.core.effects import Applied, Commit, Create, Exists
 from tests.coordination.proxy import Proxy
@@ -25,7 +26,7 @@ class Provider(Protocol):
 
     root: str
 
-    def connect(self, session_timeout_s: float = SESSION_TIMEOUT_S) -> Coordination: ...
+    def connect(self, session_timeout_s: float = SESSION_TIMEOUT_S) -> StampedCoordination: ...
     def suspend(self, coordination: Coordination) -> None: ...
     def resume(self, coordination: Coordination) -> None: ...
     def expire(self, coordination: Coordination) -> None: ...

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from replitree.coordination.embedded import EmbeddedZooKeeper
 from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import READS_MAX, Coordination, Outcome, make_root
+from replitree.coordination.stamped import StampedCoordination
 from replitree.coordination.tree import Tree
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.protocol.core import effects as fx
@@ -191,7 +192,7 @@ class Pair(RuleBasedStateMachine):
                 real.close()
 
 
-def _stamped(session: Coordination, paths: tuple[str, ...]) -> list[StampedNode | None]:
+def _stamped(session: StampedCoordination, paths: tuple[str, ...]) -> list[StampedNode | None]:
     pieces = (paths[first : first + READS_MAX] for first in range(0, len(paths), READS_MAX))
     return [node for piece in pieces for node in session.perform(GetStamped(piece)).nodes]
 

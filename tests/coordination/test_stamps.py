@@ -12,16 +12,16 @@ from kazoo.exceptions import NoNodeError
 from kazoo.protocol import serialization as kazoo
 from kazoo.protocol.connection import ConnectionHandler
 
-from replitree.coordination.port import Coordination
 from replitree.coordination.requests import Reply, _StampedReads
 from replitree.coordination.session import _KazooConnection
+from replitree.coordination.stamped import StampedCoordination
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.stamps import BEFORE_ALL, GetStamped, StampedNode, Zxid
 from tests.coordination.conftest import MemoryProvider, Provider
 from tests.coordination.waiting import PATIENCE_S
 
 
-def stamped(zk: Coordination, *paths: str) -> list[StampedNode]:
+def stamped(zk: StampedCoordination, *paths: str) -> list[StampedNode]:
     found = [node for node in zk.perform(GetStamped(paths)).nodes if node is not None]
     assert len(found) == len(paths)
     return found

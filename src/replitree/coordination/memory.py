@@ -22,7 +22,6 @@ from typing import overload
 
 from replitree.coordination.port import (
     READS_MAX,
-    Asked,
     Connected,
     Dispatcher,
     Listener,
@@ -33,6 +32,7 @@ from replitree.coordination.port import (
     Watched,
     check_size,
 )
+from replitree.coordination.stamped import Asked, Told
 from replitree.coordination.tree import Read, Session, Tree, answer, woken
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core import effects as fx
@@ -103,7 +103,7 @@ class SharedTree:
             if told:
                 owner.tell(SessionLost())
 
-    def read(self, session: Session, effect: Read | GetStamped) -> Outcome:
+    def read(self, session: Session, effect: Read | GetStamped) -> Told:
         """Answer a read and set its watch, in one step."""
         with self._lock:
             if session not in self._sessions:
@@ -112,7 +112,7 @@ class SharedTree:
             if isinstance(effect, GetStamped):
                 return Stamped(tuple(map(self._stamped, effect.paths)), seen)
             # Answer and watch under one lock: no change falls between them.
-            found = answer(self._tree, effect)
+            found: Outcome = answer(self._tree, effect)
             # The tree has no clock: the time of a node's last change is put in here.
             if isinstance(found, fx.Node) and isinstance(effect, fx.Get):
                 found = self._date(effect.path, found)
@@ -192,7 +192,7 @@ SESSION_TIMEOUT_S = 60.0
 
 
 class MemoryCoordination:
-    """One session over a `SharedTree`; implements `port.Coordination`.
+    """One session over a `SharedTree`; implements `stamped.StampedCoordination`.
 
     Parameters
     ----------
@@ -249,8 +249,8 @@ class MemoryCoordination:
     @overload
     def perform(self, effect: GetStamped) -> Stamped: ...
     @overload
-    def perform(self, effect: Asked) -> Outcome: ...
-    def perform(self, effect: Asked) -> Outcome:
+    def perform(self, effect: fx.CoordinationEffect) -> Outcome: ...
+    def perform(self, effect: Asked) -> Told:
         """Perform one effect; see `port.Coordination.perform`."""
         if isinstance(effect, fx.Commit):
             check_size(effect)

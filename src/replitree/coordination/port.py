@@ -14,8 +14,6 @@
 * Listeners hear, from one thread and in order: `Watched` for a watch that fired, `Suspended` when the connection is gone,
   `Connected` when it is back, `SessionLost` when the session ended.  A watch fires once.  `Suspended` and `SessionLost` make
   all watches void: look again after `Connected`.
-* All that a commit changes has one transaction number, higher than that of every commit before it (`protocol.core.stamps`).
-  `Stamped.seen` is told of by the connection on which the request is sent, before it is sent.
 * `requests` counts what was sent to the server: one per commit, one for each `READS_MAX` nodes of a `GetMany` or
   `ChildrenMany`, none for pings.
 
@@ -33,7 +31,6 @@ from typing import Protocol, TypeAlias, overload
 
 from replitree.errors import BadInput, CoordinationUnavailable
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core.stamps import GetStamped, Stamped
 
 log = logging.getLogger(__name__)
 
@@ -71,10 +68,7 @@ class SessionLost:
 
 Event: TypeAlias = Watched | Suspended | Connected | SessionLost
 Listener: TypeAlias = Callable[[Event], None]
-Asked: TypeAlias = fx.CoordinationEffect | GetStamped
-"""What a session performs."""
-
-Outcome: TypeAlias = fx.Node | fx.Many | bool | tuple[str, ...] | fx.Lists | int | fx.Committed | Stamped | None
+Outcome: TypeAlias = fx.Node | fx.Many | bool | tuple[str, ...] | fx.Lists | int | fx.Committed | None
 
 
 class Coordination(Protocol):
@@ -130,10 +124,8 @@ class Coordination(Protocol):
     @overload
     def perform(self, effect: fx.Commit) -> fx.Committed: ...
     @overload
-    def perform(self, effect: GetStamped) -> Stamped: ...
-    @overload
-    def perform(self, effect: Asked) -> Outcome: ...
-    def perform(self, effect: Asked) -> Outcome:
+    def perform(self, effect: fx.CoordinationEffect) -> Outcome: ...
+    def perform(self, effect: fx.CoordinationEffect) -> Outcome:
         """Perform one effect and return its outcome.  Any thread may call, but a listener should not wait for it.
 
         Raises

@@ -40,7 +40,6 @@ from kazoo.handlers.threading import KazooTimeoutError
 from replitree.coordination.port import (
     READS_MAX,
     REQUEST_BYTES_MAX,
-    Asked,
     Dispatcher,
     Event,
     Listener,
@@ -57,6 +56,7 @@ from replitree.coordination.requests import (
     send_transaction,
 )
 from replitree.coordination.session import ZooKeeperSession
+from replitree.coordination.stamped import Asked, Told
 from replitree.coordination.url import CoordinationUrl, parse_url
 from replitree.errors import BadInput, CoordinationUnavailable, NotAuthorized
 from replitree.protocol.core import effects as fx
@@ -93,7 +93,7 @@ _NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
 
 
 class ZooKeeperCoordination:
-    """One session with a ZooKeeper ensemble; implements `port.Coordination`.
+    """One session with a ZooKeeper ensemble; implements `stamped.StampedCoordination`.
 
     Parameters
     ----------
@@ -267,8 +267,8 @@ class ZooKeeperCoordination:
     @overload
     def perform(self, effect: GetStamped) -> Stamped: ...
     @overload
-    def perform(self, effect: Asked) -> Outcome: ...
-    def perform(self, effect: Asked) -> Outcome:
+    def perform(self, effect: fx.CoordinationEffect) -> Outcome: ...
+    def perform(self, effect: Asked) -> Told:
         """Perform one effect within `operation_timeout_s`; see `port.Coordination.perform`.
 
         Raises
@@ -289,7 +289,7 @@ class ZooKeeperCoordination:
             if self._trace is not None:
                 self._trace.ended(number, outcome, zxid)
             return outcome
-        answer: Outcome
+        answer: Told
         try:
             while True:
                 try:
@@ -312,7 +312,7 @@ class ZooKeeperCoordination:
             raise CoordinationUnavailable("the ZooKeeper session ended; begin a new one with reconnect()")
         return answer
 
-    def _read(self, session: ZooKeeperSession, effect: Read, deadline: float) -> Outcome:
+    def _read(self, session: ZooKeeperSession, effect: Read, deadline: float) -> Told:
         client = session.client(deadline)
         match effect:
             case fx.Get(path):
