@@ -52,8 +52,7 @@ from replitree.protocol.core.streams import NO_BATCH, StreamBatch, StreamValue, 
 from replitree.protocol.core.views import Feeding, ViewsValue, ViewValue, decode_views, encode_views
 from replitree.protocol.execute.drop import execute_drop
 from replitree.protocol.execute.mutate import kill_mutation
-from replitree.protocol.sharded.life import DROPPING, MADE, Life, decode_life, encode_life
-from replitree.protocol.sharded.placement import Placement, decode_placement, encode_placement
+from replitree.protocol.sharded.cut import name_ensemble
 from replitree.protocol.sharded.shard_map import Shard, decode_map, encode_map, first_map, rebalanced
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer
@@ -200,6 +199,20 @@ def test_views() -> None:
     assert (decode_views(frozen, "here"), encode_views(value)) == (value, frozen)
     with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
         decode_views(b'{"views":[],"feeding":[],"format":2}', "here")
+
+
+def test_name_of_the_ensemble() -> None:
+    frozen, naming = (FROZEN / "ensemble-1.json").read_bytes(), name_ensemble("/c", "5f0c77aa")
+    assert naming.send(None) == fx.Get("/c/ensemble")
+    assert naming.send(None) == fx.Commit(fx.Create("/c/ensemble", frozen))
+    naming.send(fx.Unknown())
+    with pytest.raises(StopIteration) as stop:
+        naming.send(fx.Node(frozen, fx.Version(0)))
+    assert stop.value.value == "5f0c77aa"
+    newer = name_ensemble("/c", "0")
+    newer.send(None)
+    with pytest.raises(UnsupportedFormat, match="format 2"):
+        newer.send(fx.Node(frozen.replace(b'"format":1', b'"format":2'), fx.Version(0)))
 
 
 def test_shard_map() -> None:
