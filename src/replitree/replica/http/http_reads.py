@@ -11,6 +11,7 @@ from aiohttp import web
 
 from replitree.errors import BadInput, CorruptPart, ReplicaBehind, ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
+from replitree.replica.http.cut_requests import linearizable_cut, seen, snapshot_at_cut
 from replitree.replica.http.gate import WAIT_S_DEFAULT, JsonAnswer, encode_json, number, seconds, wait_until
 from replitree.replica.http.http_base import Handlers, json_response, response
 from replitree.replica.http.snapshot_requests import part_row, readers_machine, snapshot
@@ -29,6 +30,9 @@ class ReadHandlers(Handlers):
         table = "/v1/tables/{table}"
         return (
             web.get(f"{table}/snapshot", self._snapshot),
+            web.get(f"{table}/cut", self._seen),
+            web.post(f"{table}/cut", self._clock),
+            web.get(f"{table}/cut/snapshot", self._cut_snapshot),
             web.get(f"{table}/written-by", self._written_by),
             web.get(f"{table}/feed", self._feed),
             web.get(f"{table}/feed/end", self._feed_end),
@@ -39,6 +43,18 @@ class ReadHandlers(Handlers):
 
     async def _snapshot(self, request: web.Request) -> web.Response:
         return response(JsonAnswer(200, await snapshot(self._table(request), request.query)))
+
+    async def _seen(self, request: web.Request) -> web.Response:
+        """Tell what this replica has seen of its log: it can show any cut up to there."""
+        return json_response(await seen(self._table(request), request.query))
+
+    async def _clock(self, request: web.Request) -> web.Response:
+        """Write the clock of the sharded table that the table is a shard of; tell the cut."""
+        return json_response(await linearizable_cut(self._table(request)))
+
+    async def _cut_snapshot(self, request: web.Request) -> web.Response:
+        """Take a snapshot at a cut."""
+        return response(JsonAnswer(200, await snapshot_at_cut(self._table(request), request.query)))
 
     async def _feed(self, request: web.Request) -> web.Response:
         return response(JsonAnswer(200, await feed(self._table(request), request.query)))

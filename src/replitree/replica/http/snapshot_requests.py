@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import xxhash
@@ -109,6 +109,41 @@ async def snapshot(table: TableReplica, query: Mapping[str, str]) -> bytes:
         raise ReplicaBehind(
             f"replica {table.replica.name} has gone on beyond {position} ({error}): try again"
         ) from error
+
+
+async def wait_executed(table: TableReplica, position: LogIndex, until: float) -> None:
+    """Wait until everything below a position is executed here, merges and open inserts excepted.
+
+    Parameters
+    ----------
+    until
+        When to give up (monotonic seconds).
+
+    Raises
+    ------
+    ReplicaBehind
+        It is not executed in time.
+    """
+    if not await wait_until(table, lambda: table.progress.is_readable(position), max(0.0, until - time.monotonic())):
+        raise _behind(table, position)
+
+
+async def snapshot_below(table: TableReplica, query: Mapping[str, str], position: LogIndex) -> bytes:
+    """Return a snapshot of a position below which everything is executed, as JSON.
+
+    Parameters
+    ----------
+    query
+        ``lease_s``, ``lacking``, ``where``, ``columns`` and ``tag``, as of `snapshot`.
+
+    Raises
+    ------
+    SnapshotExpired
+        What the table was there is not known any more, or parts of it are gone.
+    """
+    # To the reader it is a read at a position, as one of this level.
+    asked = replace(_asked(query), level="sequential")
+    return await asyncio.to_thread(_snapshot_body, table, asked, position)
 
 
 async def version_here(table: TableReplica, query: Mapping[str, str]) -> LogIndex:

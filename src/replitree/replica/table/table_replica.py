@@ -89,7 +89,7 @@ class TableReplica:
 
     def __init__(self, definition: TableDefinition, replica: Replica, server: ServerContext) -> None:
         config, metrics, coordination = server.config, server.metrics, server.coordination
-        self._coordination, self._tables = coordination, server.table
+        self.coordination, self._tables = coordination, server.table
         self.definitions = Definitions(replica.table, definition, coordination)
         self.metrics, self.meter = metrics, metrics.meter(definition.name)
         self.log, root = server.log.bind(table=definition.name), Path(config.data) / "tables" / definition.folder_name
@@ -165,9 +165,9 @@ class TableReplica:
     def _commit(self, commit: fx.Commit) -> fx.Committed:
         registered = registered_by(self.replica, commit)
         if not registered:
-            return self._coordination().perform(commit)
+            return self.coordination().perform(commit)
         with self.store.expecting() as expect:
-            outcome = self._coordination().perform(commit)
+            outcome = self.coordination().perform(commit)
             if isinstance(outcome, fx.Applied):
                 expect(registered)
         return outcome
