@@ -310,13 +310,15 @@ def test_shards_are_hosted_where_they_are_placed(connection: Connection, cluster
     assert table.insert(rows(0, 40)).outcome == "inserted"
     assert table.scan().count() == 40
     connection.place_shard("d", 0, ["r1", "r2"])
-    wait_for(lambda: len(connection.catalog.replicas("d~0")) == 2, "r2 joins the shard that is placed on it now")
+    first, second = cluster.nodes
+    wait_for(lambda: cluster.is_active(second, "d~0"), "r2 joins the shard that is placed on it now")
+    wait_for(lambda: second.contents("d~0") == first.contents("d~0"), "r2 has the rows of the shard")
     with pytest.raises(BadInput, match="has the shards 0, 1, not 7"):
         connection.place_shard("d", 7, [])
     connection.place_shard("d", 0, ["r2"])
-    assert cluster.is_active(cluster.nodes[0], "d~0"), "until its server starts again"
-    cluster.nodes[0].restart()
-    assert not cluster.is_active(cluster.nodes[0], "d~0")
+    assert cluster.is_active(first, "d~0"), "until its server starts again"
+    first.restart()
+    assert not cluster.is_active(first, "d~0")
     connection.drop_replica("d~0", "r1")
     assert [each.name for each in connection.catalog.replicas("d~0")] == ["r2"]
     # Another connection, for this one believes its list of replicas for some seconds.

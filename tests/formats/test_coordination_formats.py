@@ -53,6 +53,8 @@ from replitree.protocol.core.views import Feeding, ViewsValue, ViewValue, decode
 from replitree.protocol.execute.drop import execute_drop
 from replitree.protocol.execute.mutate import kill_mutation
 from replitree.protocol.sharded.cut import name_ensemble
+from replitree.protocol.sharded.life import DROPPING, MADE, Life, decode_life, encode_life
+from replitree.protocol.sharded.placement import Placement, decode_placement, encode_placement
 from replitree.protocol.sharded.shard_map import Shard, decode_map, encode_map, first_map, rebalanced
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer

@@ -20,7 +20,7 @@ from replitree.protocol.insert.quorum import give_up, join
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.sharded import cut
-from replitree.protocol.sharded.cut import AwaitExecuted, Cut, CutGone, LogEnd, NotYet, OtherEnsemble
+from replitree.protocol.sharded.cut import AwaitExecuted, Cut, CutEnd, CutGone, CutNotYet, OtherEnsemble
 from replitree.protocol.sharded.joint_insert import JointInsert, JointInserted, joint_insert
 from replitree.protocol.sharded.prepare import Participant
 
@@ -85,7 +85,7 @@ class World:
         end = self.end()
         return end.seen
 
-    def end(self, shard: TablePlace = SHARDS[0]) -> LogEnd:
+    def end(self, shard: TablePlace = SHARDS[0]) -> CutEnd:
         """Ask for the end of a log in a session that was told of everything."""
         self.session.perform(fx.Get("/c"))
         end = self.run(cut.read_end(shard))
@@ -95,7 +95,7 @@ class World:
     def index_at(self, zxid: int, shard: TablePlace = SHARDS[0]) -> fx.LogIndex | CutGone:
         """Return where a cut lies."""
         end = self.end(shard)
-        return self.run(cut.index_at(shard, LogEnd(end.index, max(end.seen, Zxid(zxid))), Zxid(zxid)))
+        return self.run(cut.index_at(shard, CutEnd(end.index, max(end.seen, Zxid(zxid))), Zxid(zxid)))
 
 
 # --- positions --------------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def test_cuts_are_found_below_the_parents_that_a_log_has_left() -> None:
     assert world.run(roll_over(REPLICAS[0], fx.Epoch(0)))
     rolled = world.now()
     below = SHARDS[0].below(1)
-    assert world.end() == LogEnd(fx.LogIndex(start), rolled)
+    assert world.end() == CutEnd(fx.LogIndex(start), rolled)
     assert world.index_at(rolled) == start
     last = world.append(below)
     assert world.end().index == start + 1
@@ -161,7 +161,7 @@ def test_a_cut_from_before_a_table_was_made_is_gone() -> None:
 def test_a_table_that_is_not_there_has_no_end() -> None:
     world, missing = World(), TablePlace("/c/tables/no")
     assert world.run(cut.read_end(missing)) is None
-    assert world.run(cut.seen_here(missing)) == world.run(cut.position_at(missing, DONE)) == NotYet()
+    assert world.run(cut.seen_here(missing)) == world.run(cut.position_at(missing, DONE)) == CutNotYet()
 
 
 # --- what a replica answers ---------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_a_replica_executes_what_it_says_that_it_has_seen_and_no_more_than_a_cut
     first, _ = world.append(SHARDS[0]), world.append(SHARDS[0])
     world.session.perform(fx.Get("/c"))
     seen = world.run(cut.seen_here(SHARDS[0]))
-    assert isinstance(seen, LogEnd)
+    assert isinstance(seen, CutEnd)
     assert (seen.index, world.awaited) == (2, [2])
     world.awaited.clear()
     assert world.run(cut.position_at(SHARDS[0], first)) == 1
@@ -192,7 +192,7 @@ def test_a_replica_that_knows_the_end_asks_for_it_no_more() -> None:
 def test_a_cut_that_coordination_has_not_told_of_is_asked_for_with_syncs_and_then_given_up() -> None:
     world = World()
     world.append(SHARDS[0])
-    assert world.run(cut.position_at(SHARDS[0], DONE)) == NotYet()
+    assert world.run(cut.position_at(SHARDS[0], DONE)) == CutNotYet()
     assert world.session.requests["sync"] == cut.ENDS_MAX - 1
 
 

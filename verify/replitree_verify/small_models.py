@@ -1,4 +1,4 @@
-"""The models beside those of the table's protocol, by name: blob groups, tablets, views, joint inserts, cuts, feed, leases.
+"""The models beside those of the table's protocol, by name: blob groups, tablets, views, sharded tables, the feed, leases.
 
 All have one search, `engine.small_search`.
 """
@@ -68,6 +68,7 @@ ROOMS = (
     ),
     Room(VIEWS, read_patches("views"), OF_VIEWS, search_views),
     Room(JOINT_INSERTS, read_patches("joint"), OF_JOINT_INSERTS, search_joint_inserts),
+    Room(SHARDED_TABLES, read_patches("sharded"), OF_SHARDED_TABLES, search_sharded_tables),
     Room(CUTS, read_patches("cuts"), OF_CUTS, search_cuts),
     Room(FEEDS, read_patches("feeds"), OF_FEEDS, search_feeds),
     Room((LEASE,), read_patches("leases"), OF_LEASES, search_lease),

@@ -29,9 +29,9 @@ from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.sharded.cut import (
     AwaitExecuted,
     Cut,
+    CutEnd,
     CutGone,
-    LogEnd,
-    NotYet,
+    CutNotYet,
     advance_clock,
     clock,
     cut_of,
@@ -106,7 +106,7 @@ def tell_seen(shard: TablePlace) -> Stage:
     return None
 
 
-def tell_position(shard: TablePlace, zxid: Zxid, known: LogEnd | None, place: str | None) -> Stage:
+def tell_position(shard: TablePlace, zxid: Zxid, known: CutEnd | None, place: str | None) -> Stage:
     """Answer where a cut lies in the log of a shard."""
     yield Heard((yield from position_at(shard, zxid, known, place)))
     return None
@@ -298,8 +298,8 @@ class Space(small_search.Space[CutState]):
 
     def _hear(self, state: CutState, reader: Reader, outcome: Any) -> Iterator[tuple[str, CutState, Reader]]:
         """Give what a reader does next when a replica has answered."""
-        if outcome is None or isinstance(outcome, NotYet | CutGone):
-            self.probes.add({NotYet: "not yet", CutGone: "gone"}.get(type(outcome), "in doubt"))
+        if outcome is None or isinstance(outcome, CutNotYet | CutGone):
+            self.probes.add({CutNotYet: "not yet", CutGone: "gone"}.get(type(outcome), "in doubt"))
             yield " -> no answer", state, Reader(reader.number + 1, last=reader.last)
             return
         if reader.stage == "clock":

@@ -13,7 +13,7 @@ from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.stamps import StampedNode, Zxid
 from replitree.protocol.insert.quorum import FIRST_VERSION
-from replitree.protocol.sharded.cut import LogEnd, clock
+from replitree.protocol.sharded.cut import CutEnd, clock
 from replitree.protocol.sharded.joint_insert import JointInsert
 from replitree.protocol.sharded.prepare import Participant
 from replitree_verify.world.faults import Budget
@@ -127,7 +127,7 @@ class CutState(NamedTuple):
     first: int
     moments: tuple[Moment, ...]
     told: tuple[int, ...]
-    ends: tuple[LogEnd | None, ...]
+    ends: tuple[CutEnd | None, ...]
     logs: tuple[tuple[Written, ...], ...]
     inserts: tuple[int, ...]
     duties: tuple[int, ...]

@@ -17,7 +17,7 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.membership.table import table_nodes
-from replitree.protocol.program.sharded.coordinator import Asked, CoordinatorOutcome, OwnGone, OwnTurn, TakeOwn
+from replitree.protocol.program.sharded.coordinator import CoordinatorOutcome, JointRequest, OwnGone, OwnTurn, TakeOwn
 from replitree.protocol.program.sharded.participant import (
     AcceptRows,
     AwaitForgetting,
@@ -25,7 +25,7 @@ from replitree.protocol.program.sharded.participant import (
     ForgetTurn,
     GiveUpTurn,
     Hold,
-    LetGo,
+    LetGoRows,
 )
 from replitree.protocol.program.stages import Accepted, AwaitCleaning
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
@@ -267,7 +267,7 @@ class Space(small_search.Space[JointState]):
             own = sent.lost or (sent.own.staging if sent.own is not None else self._staging(state, number, seat))
             terms = joint_id, fx.BlockId(joint.token), fx.Version(sent.map_version), own, others, joint.quorum
             is_staged = sent.lost is not None or sent.own is not None
-            place = self._kernel.begin(coordinate, here, request, Asked(*terms), is_staged)
+            place = self._kernel.begin(coordinate, here, request, JointRequest(*terms), is_staged)
             yield f"{what} insert {joint.token}", self._settled(state, seat, at, place)
         elif thread >= ABANDONS and thread - ABANDONS < attempt and self.model.abandons:
             place = self._kernel.begin(let_go, sent.prepared[thread - ABANDONS])
@@ -440,7 +440,7 @@ class Space(small_search.Space[JointState]):
                 return state._replace(processes=put(state.processes, seat, held)), Accepted(me, epoch, START, staging)
             case Hold(participant) if not participant.is_apart:
                 return state._replace(sent=put(state.sent, at.number, sent._replace(own=participant))), None
-            case LetGo(staging):
+            case LetGoRows(staging):
                 held = process._replace(held=process.held - {staging})
                 after = state._replace(processes=put(state.processes, seat, held))
                 if sent.own is not None and sent.own.staging == staging:

@@ -9,13 +9,13 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.insert.quorum import give_up, join
-from replitree.protocol.program.sharded.coordinator import Asked, KeepOwn, TakeOwn, insert_jointly
+from replitree.protocol.program.sharded.coordinator import JointRequest, KeepOwn, TakeOwn, insert_jointly
 from replitree.protocol.program.sharded.participant import (
     AcceptRows,
     AwaitForgetting,
     AwaitGivingUp,
     Hold,
-    LetGo,
+    LetGoRows,
     forget_stale,
     give_up_prepared,
     prepare_rows,
@@ -40,7 +40,18 @@ class ReadQueue:
     """A replica has pulled all of its log.  Outcome: `Loaded`."""
 
 
-MEMORY = (AcceptRows, Hold, LetGo, TakeOwn, KeepOwn, ReportTrouble, AwaitGivingUp, AwaitForgetting, AwaitCleaning, Tell)
+MEMORY = (
+    AcceptRows,
+    Hold,
+    LetGoRows,
+    TakeOwn,
+    KeepOwn,
+    ReportTrouble,
+    AwaitGivingUp,
+    AwaitForgetting,
+    AwaitCleaning,
+    Tell,
+)
 """Effects on the memory of a process."""
 
 ALONE = (fx.AdoptEpoch, fx.Sync, fx.ChildrenMany, *MEMORY)
@@ -60,7 +71,7 @@ def take_part(replica: Replica, request: fx.RequestId) -> Stage:
     return None
 
 
-def coordinate(replica: Replica, request: fx.RequestId, asked: Asked, is_staged: bool) -> Stage:
+def coordinate(replica: Replica, request: fx.RequestId, asked: JointRequest, is_staged: bool) -> Stage:
     """Stage the coordinator's rows unless that is done, commit, and tell."""
     if not is_staged:
         yield from prepare_rows(replica, request, 1, False)

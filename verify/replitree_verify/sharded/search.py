@@ -13,7 +13,7 @@ from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.creation import Creation
 from replitree.protocol.sharded.life import decode_life
-from replitree.protocol.sharded.removal import Removal
+from replitree.protocol.sharded.removal import ShardedRemoval
 from replitree.protocol.sharded.shard_map import Shard
 from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.patches.patch import Patch
@@ -82,7 +82,7 @@ def wrong_answers(state: LifeState, told: Told | None) -> Iterator[str]:
         yield f"TRUE: {incarnation} is said to be created, and never was there"
     if outcome in REFUSED and (incarnation in state.shown or has_it):
         yield f"TRUE: {incarnation} is said not to be created ({outcome.value}), and was there"
-    if outcome is Removal.DONE and has_it:
+    if outcome is ShardedRemoval.DONE and has_it:
         yield f"TRUE: {incarnation} is said to be dropped, and is there"
 
 
@@ -95,7 +95,7 @@ def wrong_at_rest(space: Space, state: LifeState) -> Iterator[str]:
     value = state.tree.get(life)
     stage = "none" if value is None else decode_life(value.value, life).stage
     unsettled = any(
-        told is not None and told[0] in (Creation.UNSETTLED, Removal.UNSETTLED, Removal.SHARDS_LEFT)
+        told is not None and told[0] in (Creation.UNSETTLED, ShardedRemoval.UNSETTLED, ShardedRemoval.SHARDS_LEFT)
         for told in state.told
     )
     if stage != "made" and not state.has_crashed and not unsettled:

@@ -24,7 +24,7 @@ from replitree.protocol.sharded.creation import (
     finish_creation,
 )
 from replitree.protocol.sharded.life import decode_life
-from replitree.protocol.sharded.removal import Removal, begin_drop, drop_step
+from replitree.protocol.sharded.removal import ShardedRemoval, begin_drop, drop_step
 from replitree.protocol.sharded.shard_map import Shard, first_map
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, put
@@ -39,7 +39,7 @@ RESERVED = places.reserved(ROOT, NAME)
 PLAIN = TablePlace(RESERVED, incarnation="p")
 NOT_BEGUN = -1
 
-Told = tuple[Creation | Removal | TableOutcome, str]
+Told = tuple[Creation | ShardedRemoval | TableOutcome, str]
 """What a client is told, and of which incarnation; empty: of none."""
 
 
@@ -58,8 +58,8 @@ SEEN = {
     Creation.DROPPING: "dropping",
     Creation.DROPPED: "dropped meanwhile",
     Creation.UNSETTLED: "unsettled",
-    Removal.DONE: "gone",
-    Removal.SHARDS_LEFT: "shards left",
+    ShardedRemoval.DONE: "gone",
+    ShardedRemoval.SHARDS_LEFT: "shards left",
     TableOutcome.DROPPED: "name refused",
     TableOutcome.DONE: "joined",
 }
@@ -129,7 +129,7 @@ def finish(incarnation: str, count: int) -> Stage:
 def drop() -> Stage:
     """Drop the table as far as it goes now."""
     begun = yield from begin_drop(ROOT, NAME)
-    if isinstance(begun, Removal):
+    if isinstance(begun, ShardedRemoval):
         yield Tell((begun, ""))
     else:
         yield Tell(((yield from drop_step(begun)), begun.incarnation))
@@ -267,7 +267,7 @@ class Space(small_search.Space[LifeState]):
             place = self._kernel.step(place, None)
         told, job = state.told[number], self.jobs[number]
         # A client drops again until nothing is left.
-        is_open = told is not None and told[0] in (Removal.SHARDS_LEFT, Removal.UNSETTLED)
+        is_open = told is not None and told[0] in (ShardedRemoval.SHARDS_LEFT, ShardedRemoval.UNSETTLED)
         again = job.kind == "drop" and place == END and is_open and state.attempts[number] < self.model.attempts
         return state._replace(threads=put(state.threads, number, NOT_BEGUN if again else place))
 

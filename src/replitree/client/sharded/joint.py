@@ -95,7 +95,7 @@ class JointInsertResult(InsertResult):
 
 
 @dataclass(frozen=True, slots=True)
-class _Share:
+class _PreparedShare:
     """What a replica has prepared of one shard; `told` is what it answered, which the commit hands over as it is."""
 
     shard: Shard
@@ -103,7 +103,7 @@ class _Share:
     told: _Asked
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _ShardEntry(msgspec.Struct, frozen=True):
     shard: str
     index: int | None = None
 
@@ -111,7 +111,7 @@ class _Entry(msgspec.Struct, frozen=True):
 class _Committed(msgspec.Struct, frozen=True):
     outcome: str
     rows: int = 0
-    shards: tuple[_Entry, ...] = ()
+    shards: tuple[_ShardEntry, ...] = ()
     settled: int | None = None
     shard: str = ""
     reason: str = ""
@@ -213,7 +213,7 @@ class JointInserter:
         self, pieces: Mapping[Shard, pa.Table], version: int, token: str, terms: Terms, deadline: float
     ) -> _Committed | None:
         """Prepare and commit rows that were split by one version of the map; None: the map has another one by now."""
-        first, shares, doubt = min(pieces), dict[Shard, _Share](), _Doubt(token)
+        first, shares, doubt = min(pieces), dict[Shard, _PreparedShare](), _Doubt(token)
         try:
             while True:
                 missing = [shard for shard in pieces if shard not in shares]
@@ -250,7 +250,7 @@ class JointInserter:
 
     def _prepare(
         self, pieces: Mapping[Shard, pa.Table], shards: list[Shard], first: Shard, version: int, deadline: float
-    ) -> Iterator[_Share]:
+    ) -> Iterator[_PreparedShare]:
         """Prepare the rows of some shards side by side.
 
         Raises
@@ -259,7 +259,7 @@ class JointInserter:
             Those of one can't be prepared; what the others have prepared is given up.
         """
 
-        def prepare(shard: Shard) -> _Share | ReplitreeError:
+        def prepare(shard: Shard) -> _PreparedShare | ReplitreeError:
             try:
                 return self._prepare_one(
                     shard, pieces[shard], version, max(0.1, deadline - time.monotonic()), shard == first
@@ -269,14 +269,16 @@ class JointInserter:
 
         with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="replitree-prepare") as pool:
             found = list(pool.map(prepare, shards))
-        shares = [each for each in found if isinstance(each, _Share)]
+        shares = [each for each in found if isinstance(each, _PreparedShare)]
         problem = next((each for each in found if isinstance(each, ReplitreeError)), None)
         if problem is not None:
             self._abandon(shares)
             raise problem
         yield from shares
 
-    def _prepare_one(self, shard: Shard, rows: pa.Table, version: int, seconds: float, coordinates: bool) -> _Share:
+    def _prepare_one(
+        self, shard: Shard, rows: pa.Table, version: int, seconds: float, coordinates: bool
+    ) -> _PreparedShare:
         router, inserter = self._inserter(shard)
         said = {"map_version": str(version), "keep_s": f"{KEEP_S:g}", "of": inserter.definition.table_id}
         said |= {"coordinates": "true"} if coordinates else {}
@@ -284,27 +286,27 @@ class JointInserter:
         if _is_small(rows):
             body, route = _stream_of(rows), f"/v1/tables/{quote(self._name(shard))}/prepared?{query}"
 
-            def send(replica: ReplicaInfo, left: float) -> _Share:
+            def send(replica: ReplicaInfo, left: float) -> _PreparedShare:
                 answer = self._http.request(replica.address, "POST", route, body, timeout_s=left, purpose="insert")
-                return _Share(shard, replica, answer.decode(dict[str, Any]))
+                return _PreparedShare(shard, replica, answer.decode(dict[str, Any]))
 
             return router.ask(send, timeout_s=seconds)
         upload, manifests = inserter.fill(cut(rows, inserter.definition), seconds)
         described = msgspec.json.encode({"manifests": manifests})
 
-        def take(replica: ReplicaInfo, left: float) -> _Share:
+        def take(replica: ReplicaInfo, left: float) -> _PreparedShare:
             path = f"{upload.route}/prepare?{query}"
             answer = self._http.request(replica.address, "POST", path, described, timeout_s=left)
-            return _Share(shard, replica, answer.decode(dict[str, Any]))
+            return _PreparedShare(shard, replica, answer.decode(dict[str, Any]))
 
         return Router(self._catalog, self._name(shard), upload.replica.name).ask(
             take, timeout_s=seconds, attempt_s=seconds
         )
 
-    def _abandon(self, shares: list[_Share]) -> None:
+    def _abandon(self, shares: list[_PreparedShare]) -> None:
         """Let replicas give up what they have prepared; one that does not answer does so by itself in time."""
 
-        def give_up(share: _Share) -> None:
+        def give_up(share: _PreparedShare) -> None:
             route = f"/v1/tables/{quote(self._name(share.shard))}/prepared/{quote(str(share.told.get('staging')))}"
             with suppress(ReplitreeError):
                 self._http.request(share.replica.address, "DELETE", route, timeout_s=ABANDON_S)
@@ -317,7 +319,7 @@ class JointInserter:
 
     def _commit(
         self,
-        shares: Mapping[Shard, _Share],
+        shares: Mapping[Shard, _PreparedShare],
         first: Shard,
         terms: Terms,
         deadline: float,

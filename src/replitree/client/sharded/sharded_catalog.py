@@ -303,17 +303,17 @@ def drop(catalog: Catalog, name: str, timeout_s: float) -> None:
     CoordinationUnavailable, Unavailable
         It is not known how far the drop is, or replicas have not left in time; drop it again.
     """
-    from replitree.protocol.sharded.removal import Dropping, Removal, begin_drop, drop_step, shards_left
+    from replitree.protocol.sharded.removal import Dropping, ShardedRemoval, begin_drop, drop_step, shards_left
 
     deadline = time.monotonic() + timeout_s
     begun = catalog.run(begin_drop(catalog.root, check_table_name(name)))
-    if begun is Removal.MISSING:
+    if begun is ShardedRemoval.MISSING:
         raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
     if not isinstance(begun, Dropping):
         raise CoordinationUnavailable(f"whether the drop of {name!r} has begun is not known; drop it again")
     while True:
         outcome = catalog.run(drop_step(begun))
-        if outcome is Removal.DONE:
+        if outcome is ShardedRemoval.DONE:
             return
         left: Mapping[str, list[str]] = {}
         for shard in catalog.run(shards_left(begun)):
@@ -324,7 +324,7 @@ def drop(catalog: Catalog, name: str, timeout_s: float) -> None:
                 if not replica.active:
                     catalog.run(leave_table(Replica(shard, replica.name)))
         if time.monotonic() > deadline:
-            if outcome is Removal.UNSETTLED:
+            if outcome is ShardedRemoval.UNSETTLED:
                 raise CoordinationUnavailable(f"how far the drop of {name!r} is, is not known; drop it again")
             told = "; ".join(f"{shard}: {', '.join(names) or 'none'}" for shard, names in left.items())
             raise Unavailable(

@@ -115,7 +115,7 @@ def parse_cut(text: str) -> Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class LogEnd:
+class CutEnd:
     """Where a log ended when it was asked for.
 
     Attributes
@@ -131,7 +131,7 @@ class LogEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class NotYet:
+class CutNotYet:
     """The replica has not heard of the cut so far, or its table is gone: ask again, or ask another replica."""
 
 
@@ -251,7 +251,7 @@ def advance_clock(place: str) -> fx.Procedure[Zxid | None]:
 # --- the replica: where the cut lies in its log -------------------------------------------------------------------------------
 
 
-def read_end(table: TablePlace, place: str | None = None) -> fx.Procedure[LogEnd | None]:
+def read_end(table: TablePlace, place: str | None = None) -> fx.Procedure[CutEnd | None]:
     """Return where the log ends, and which transactions are certainly below; None: there is no such table.
 
     Parameters
@@ -271,12 +271,12 @@ def read_end(table: TablePlace, place: str | None = None) -> fx.Procedure[LogEnd
             return None
         if following is None:
             told = [each.changed for each in clocks if each is not None]
-            return LogEnd(fx.LogIndex(parent * layout.PARENT_ENTRIES + node.number), max(found.seen, *told, BEFORE_ALL))
+            return CutEnd(fx.LogIndex(parent * layout.PARENT_ENTRIES + node.number), max(found.seen, *told, BEFORE_ALL))
         parent += 1
 
 
-def seen_here(table: TablePlace) -> fx.Procedure[LogEnd | NotYet]:
-    """Return what the replica has seen of its log when everything in it is executed: it can show any cut up to `LogEnd.seen`.
+def seen_here(table: TablePlace) -> fx.Procedure[CutEnd | CutNotYet]:
+    """Return what the replica has seen of its log when everything in it is executed: it can show any cut up to `CutEnd.seen`.
 
     Parameters
     ----------
@@ -285,14 +285,14 @@ def seen_here(table: TablePlace) -> fx.Procedure[LogEnd | NotYet]:
     """
     end = yield from read_end(table)
     if end is None:
-        return NotYet()
+        return CutNotYet()
     yield AwaitExecuted(end.index)
     return end
 
 
 def position_at(
-    table: TablePlace, zxid: Zxid, known: LogEnd | None = None, place: str | None = None
-) -> fx.Procedure[fx.LogIndex | NotYet | CutGone]:
+    table: TablePlace, zxid: Zxid, known: CutEnd | None = None, place: str | None = None
+) -> fx.Procedure[fx.LogIndex | CutNotYet | CutGone]:
     """Return the position of a cut in the replica's log when everything below is executed: the read stands there.
 
     Parameters
@@ -308,7 +308,7 @@ def position_at(
     """
     end = known if known is not None and known.seen >= zxid else (yield from _reach(table, zxid, place))
     if end is None:
-        return NotYet()
+        return CutNotYet()
     position = yield from index_at(table, end, zxid)
     # Only after the numbers are compared: what lies above the cut need not be executed.
     if not isinstance(position, CutGone):
@@ -316,7 +316,7 @@ def position_at(
     return position
 
 
-def _reach(table: TablePlace, zxid: Zxid, place: str | None) -> fx.Procedure[LogEnd | None]:
+def _reach(table: TablePlace, zxid: Zxid, place: str | None) -> fx.Procedure[CutEnd | None]:
     """Ask for the end of a log until the session has been told of a transaction before it asked; None: it was not."""
     for attempt in range(ENDS_MAX):
         end = yield from read_end(table, place)
@@ -328,7 +328,7 @@ def _reach(table: TablePlace, zxid: Zxid, place: str | None) -> fx.Procedure[Log
     return None
 
 
-def index_at(table: TablePlace, end: LogEnd, zxid: Zxid) -> fx.Procedure[fx.LogIndex | CutGone]:
+def index_at(table: TablePlace, end: CutEnd, zxid: Zxid) -> fx.Procedure[fx.LogIndex | CutGone]:
     """Return the index of the first entry whose transaction comes after a cut, or the end of the log.
 
     Parameters

@@ -33,7 +33,7 @@ DELETE_BATCH = 100
 """Nodes deleted in one commit."""
 
 
-class Removal(Enum):
+class ShardedRemoval(Enum):
     """What became of a step of a drop.
 
     DONE
@@ -80,7 +80,7 @@ class Dropping:
         return places.life(self.place, self.incarnation)
 
 
-def begin_drop(root: str, name: str) -> fx.Procedure[Dropping | Removal]:
+def begin_drop(root: str, name: str) -> fx.Procedure[Dropping | ShardedRemoval]:
     """Begin the drop of a sharded table, or find that it has begun.
 
     Returns
@@ -92,7 +92,7 @@ def begin_drop(root: str, name: str) -> fx.Procedure[Dropping | Removal]:
         yield fx.Sync(place)
         found = yield fx.Get(place)
         if found is None:
-            return Removal.MISSING
+            return ShardedRemoval.MISSING
         incarnation = found.value.decode()
         path = places.life(place, incarnation)
         node = yield fx.Get(path)
@@ -106,7 +106,7 @@ def begin_drop(root: str, name: str) -> fx.Procedure[Dropping | Removal]:
         begun: fx.Committed = yield fx.Commit(fx.Set(path, encode_life(DROPPING), node.version), *shown)
         if isinstance(begun, fx.Applied):
             return Dropping(root, name, incarnation, fx.Version(node.version + 1))
-    return Removal.UNSETTLED
+    return ShardedRemoval.UNSETTLED
 
 
 def shards_left(dropping: Dropping) -> fx.Procedure[tuple[TablePlace, ...]]:
@@ -122,7 +122,7 @@ def shards_left(dropping: Dropping) -> fx.Procedure[tuple[TablePlace, ...]]:
     )
 
 
-def drop_step(dropping: Dropping) -> fx.Procedure[Removal]:
+def drop_step(dropping: Dropping) -> fx.Procedure[ShardedRemoval]:
     """Go on with a drop as far as it goes now.
 
     Replicas with a session leave a shard once its drop is marked; those without are taken out by the caller
@@ -136,12 +136,12 @@ def drop_step(dropping: Dropping) -> fx.Procedure[Removal]:
             continue
         removed = yield from remove_table(shard)
         if TableOutcome.UNSETTLED in (marked, removed):
-            return Removal.UNSETTLED
+            return ShardedRemoval.UNSETTLED
         left = left or removed is not TableOutcome.DONE
-    return Removal.SHARDS_LEFT if left else (yield from _end(dropping))
+    return ShardedRemoval.SHARDS_LEFT if left else (yield from _end(dropping))
 
 
-def _end(dropping: Dropping) -> fx.Procedure[Removal]:
+def _end(dropping: Dropping) -> fx.Procedure[ShardedRemoval]:
     """Remove everything but the shards, of which none is left."""
     place, life = dropping.place, dropping.life
     dropped = fx.Check(life, dropping.version)
@@ -166,11 +166,11 @@ def _end(dropping: Dropping) -> fx.Procedure[Removal]:
     return _ended(ended, life)
 
 
-def _ended(outcome: fx.Committed, life: str) -> Removal:
+def _ended(outcome: fx.Committed, life: str) -> ShardedRemoval:
     match outcome:
         case fx.Applied():
-            return Removal.DONE
+            return ShardedRemoval.DONE
         case fx.Refused(operation=fx.Check(path=path) | fx.Delete(path=path), reason=fx.Reason.NO_NODE) if path == life:
             # Another process has ended the drop, or an earlier try of this one has.
-            return Removal.DONE
-    return Removal.UNSETTLED
+            return ShardedRemoval.DONE
+    return ShardedRemoval.UNSETTLED

@@ -21,11 +21,11 @@ from replitree.replica.http.http_base import Handlers, json_response, read_body,
 from replitree.replica.http.http_commands import CommandHandlers
 from replitree.replica.http.http_exchange import ExchangeHandlers
 from replitree.replica.http.http_insert import InsertHandlers
-from replitree.replica.http.http_joint import JointHandlers
 from replitree.replica.http.http_merges import MergeHandlers, RewriteHandlers
 from replitree.replica.http.http_reads import ReadHandlers
 from replitree.replica.http.insert_requests import InsertRequests
 from replitree.replica.http.received import RECEIVED, Received
+from replitree.replica.http.sharded.http_joint import JointHandlers
 
 
 class StoreCheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,9 +11,9 @@ from aiohttp import web
 
 from replitree.errors import BadInput, CorruptPart, ReplicaBehind, ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
-from replitree.replica.http.cut_requests import linearizable_cut, seen, snapshot_at_cut
 from replitree.replica.http.gate import WAIT_S_DEFAULT, JsonAnswer, encode_json, number, seconds, wait_until
 from replitree.replica.http.http_base import Handlers, json_response, response
+from replitree.replica.http.sharded.cut_requests import linearizable_cut, seen, snapshot_at_cut
 from replitree.replica.http.snapshot_requests import part_row, readers_machine, snapshot
 from replitree.replica.kit.old_parts import LEASE_S_MAX
 from replitree.replica.table.feeds import TakenFeed

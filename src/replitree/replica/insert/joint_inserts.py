@@ -19,15 +19,15 @@ from replitree.protocol.core.log import ROLLED
 from replitree.protocol.insert.quorum import count_replicas
 from replitree.protocol.membership.activate import REPLACED, Replaced
 from replitree.protocol.program.sharded.coordinator import (
-    Asked,
     CoordinatorOutcome,
+    JointRequest,
     KeepOwn,
     OwnGone,
     OwnTurn,
     TakeOwn,
     insert_jointly,
 )
-from replitree.protocol.program.sharded.participant import LetGo
+from replitree.protocol.program.sharded.participant import LetGoRows
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Then
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone
@@ -124,7 +124,9 @@ class JointInserts:
         quorum = 0 if wish is None else self._needed(wish, others)
         joint = fx.JointId(f"{context.identity.incarnation}-c{next(self._numbers)}")
         participants = tuple(map(self._participant, others))
-        asked = Asked(joint, block, fx.Version(body.map_version), fx.StagingId(own.staging), participants, quorum)
+        asked = JointRequest(
+            joint, block, fx.Version(body.map_version), fx.StagingId(own.staging), participants, quorum
+        )
         rows, number = sum(share.rows for share in body.prepared), self.prepared.next_request()
         ended, outcome = self._run(number, asked, self.prepared.take(asked.own))
         if isinstance(outcome, fx.NotInserted) and outcome.reason == ROLLED:
@@ -138,7 +140,7 @@ class JointInserts:
         return JointCommit(outcome, rows, pending)
 
     def _run(
-        self, number: fx.RequestId, asked: Asked, own: Participant | None
+        self, number: fx.RequestId, asked: JointRequest, own: Participant | None
     ) -> tuple[Then | End | None, CoordinatorOutcome]:
         """Run the coordinator's stage; after an error the outcome is what is known for certain, or the error is raised."""
         context, prepared = self._context, self.prepared
@@ -149,7 +151,7 @@ class JointInserts:
                     return OwnTurn(context.identity.encode(), own)
                 case KeepOwn(staging):
                     prepared.keep(staging)
-                case LetGo(staging):
+                case LetGoRows(staging):
                     prepared.let_go(staging)
                 case ReportTrouble():
                     self._report(asked.own, "the answer to a joint insert's commit was lost")

@@ -35,7 +35,7 @@ from replitree.protocol.program.sharded.participant import (
     ForgetTurn,
     GiveUpTurn,
     Hold,
-    LetGo,
+    LetGoRows,
 )
 from replitree.protocol.program.stages import Accepted, End, MemoryEffect, Then
 from replitree.protocol.sharded.prepare import Abandonment, Participant
@@ -213,7 +213,7 @@ class PreparedRows:
                     return accepted
                 case Hold(prepared):
                     kept.append(_Held(prepared, self._clock() + keep_s, holds, upload))
-                case LetGo():
+                case LetGoRows():
                     pass
                 case _:
                     raise AssertionError(effect)
@@ -365,7 +365,7 @@ class PreparedRows:
             match effect:
                 case AwaitGivingUp():
                     return GiveUpTurn(held.participant, context.identity.encode())
-                case LetGo(staging):
+                case LetGoRows(staging):
                     self.let_go(staging)
                 case _:
                     raise AssertionError(effect)

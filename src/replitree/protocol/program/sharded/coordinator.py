@@ -29,7 +29,7 @@ from replitree.protocol.core.effects import BlockId, JointId, RequestId, Staging
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.program import quorum_waiter
-from replitree.protocol.program.sharded.participant import LetGo
+from replitree.protocol.program.sharded.participant import LetGoRows
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Stage, Then
 from replitree.protocol.sharded.joint_insert import (
     JointInsert,
@@ -73,7 +73,7 @@ class OwnGone:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class JointRequest:
     """What a client asks the coordinator for.
 
     Attributes
@@ -98,7 +98,7 @@ CoordinatorOutcome: TypeAlias = JointOutcome | OwnGone
 """What a coordinator finds out."""
 
 
-def insert_jointly(replica: Replica, request: RequestId, asked: Asked) -> Stage:
+def insert_jointly(replica: Replica, request: RequestId, asked: JointRequest) -> Stage:
     """Commit a joint insert; find out what became of it.
 
     Parameters
@@ -125,14 +125,14 @@ def insert_jointly(replica: Replica, request: RequestId, asked: Asked) -> Stage:
             yield ReportTrouble()
         match outcome:
             case JointInserted(is_duplicate=False) | fx.InDoubt():
-                yield LetGo(own.staging)
+                yield LetGoRows(own.staging)
             case fx.NotInserted():
                 yield KeepOwn(own.staging)
             case ParticipantGone(participant=gone) if gone is not own:
                 yield KeepOwn(own.staging)
             case _:
                 yield from abandon(own, turn.me)
-                yield LetGo(own.staging)
+                yield LetGoRows(own.staging)
     if not isinstance(outcome, JointInserted):
         return End(outcome)
     awaited = yield from find_awaited(place, replica.table, asked.token, outcome, request)
@@ -141,4 +141,4 @@ def insert_jointly(replica: Replica, request: RequestId, asked: Asked) -> Stage:
     return Then(quorum_waiter.await_quorum, (replica, (awaited,)), outcome)
 
 
-__all__ = ["Asked", "CoordinatorOutcome", "KeepOwn", "OwnGone", "OwnTurn", "TakeOwn", "insert_jointly"]
+__all__ = ["CoordinatorOutcome", "JointRequest", "KeepOwn", "OwnGone", "OwnTurn", "TakeOwn", "insert_jointly"]

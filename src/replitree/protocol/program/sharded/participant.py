@@ -1,7 +1,7 @@
 """The participant: prepares rows for joint inserts, and gives up those that no coordinator has taken in time.
 
-The process *holds* what it prepares from `AcceptRows` until `LetGo`: its activations sweep no folder that it holds.  It lets go
-when the rows are certainly removed, or are in the log, or when only the next activation can tell (`Abandonment.LEFT`).
+The process *holds* what it prepares from `AcceptRows` until `LetGoRows`: its activations sweep no folder that it holds.  It
+lets go when the rows are certainly removed, or are in the log, or when only the next activation can tell (`Abandonment.LEFT`).
 
 Nodes of earlier processes, and those that this process has let go without an answer, are forgotten by a stage of their own
 after each activation: a commit that relies on them is refused by the epoch, or by the deletion.
@@ -36,7 +36,7 @@ class Hold(MemoryEffect):
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo(MemoryEffect):
+class LetGoRows(MemoryEffect):
     """Do not hold what is staged under an id any more: the next activation sweeps it, unless it is in the queue."""
 
     staging: StagingId
@@ -82,7 +82,7 @@ def prepare_rows(replica: Replica, request: RequestId, schema_version: int, is_a
     place = layout.at_pointer(replica, accepted.log_from)
     preparer = Preparer(place, accepted.me, accepted.log_from, schema_version, is_apart)
     prepared = yield from prepare(preparer, accepted.epoch, accepted.staging, (request,))
-    yield Hold(prepared) if isinstance(prepared, Participant) else LetGo(accepted.staging)
+    yield Hold(prepared) if isinstance(prepared, Participant) else LetGoRows(accepted.staging)
     return End(prepared)
 
 
@@ -91,7 +91,7 @@ def give_up_prepared() -> Stage:
     turn: GiveUpTurn = yield AwaitGivingUp()
     became = yield from abandon(turn.participant, turn.me)
     # After the removal: until then an activation must not sweep the folder, too.
-    yield LetGo(turn.participant.staging)
+    yield LetGoRows(turn.participant.staging)
     return End(became)
 
 
@@ -110,7 +110,7 @@ __all__ = [
     "ForgetTurn",
     "GiveUpTurn",
     "Hold",
-    "LetGo",
+    "LetGoRows",
     "forget_stale",
     "give_up_prepared",
     "prepare_rows",

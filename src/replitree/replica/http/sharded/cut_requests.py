@@ -29,7 +29,7 @@ from replitree.protocol.sharded.cut import (
     AwaitExecuted,
     Cut,
     CutGone,
-    NotYet,
+    CutNotYet,
     advance_clock,
     name_ensemble,
     parse_cut,
@@ -64,7 +64,7 @@ async def seen(table: TableReplica, query: Mapping[str, str]) -> dict[str, objec
     until = time.monotonic() + seconds(query, "wait_s", WAIT_S_DEFAULT)
     ensemble = await _ensemble(table)
     end = await _run(table, seen_here(table.progress.replica.table), until)
-    if isinstance(end, NotYet):
+    if isinstance(end, CutNotYet):
         raise ReplicaBehind(f"replica {table.replica.name} does not find the log of its table; ask another replica")
     return {"cut": str(Cut(ensemble, end.seen)), "index": end.index, "replica": table.replica.name}
 
@@ -115,7 +115,7 @@ async def snapshot_at_cut(table: TableReplica, query: Mapping[str, str]) -> byte
     place = layout.sharded_of(shard) if query.get("clock") == "1" else None
     position = await _run(table, position_at(shard, at.zxid, None, place), until)
     match position:
-        case NotYet():
+        case CutNotYet():
             raise ReplicaBehind(f"replica {table.replica.name} has not heard of the cut {at} yet; try again")
         case CutGone():
             raise SnapshotExpired(
