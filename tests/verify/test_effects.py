@@ -11,6 +11,9 @@ from typing import get_args
 
 import replitree.protocol
 import replitree_verify
+import replitree_verify.cuts.space
+import replitree_verify.joint.space
+import replitree_verify.joint.stages
 from replitree.protocol.core.effects import Effect
 from replitree_verify.effects import row
 from replitree_verify.effects.row import Joins, Row, Sight, Takes
@@ -18,6 +21,9 @@ from replitree_verify.effects.table import ROWS
 
 NOT_EXPLORED = {"AbortUpload", "DeleteTrial", "FetchPart", "HaveChecked", "ListDetached"}
 """Effects that no stage of a model asks for, by name; the row of each says why.  The set only shrinks."""
+
+OF_SHARDS = ("replitree.protocol.core.stamps", "replitree.protocol.program.sharded.", "replitree.protocol.sharded.")
+"""Where the effects are that only sharded tables need: rooms with a search of their own perform them, and no world does."""
 
 
 def effects(base: type = Effect) -> Iterator[type]:
@@ -38,10 +44,24 @@ def import_all(package: ModuleType) -> None:
 def test_every_effect_of_the_protocol_and_of_the_checker_has_one_row() -> None:
     import_all(replitree.protocol)
     import_all(replitree_verify)
-    asked = {each for each in effects() if each.__module__.startswith(("replitree.protocol.", "replitree_verify."))}
+    everywhere = ("replitree.protocol.", "replitree_verify.")
+    asked = {
+        each
+        for each in effects()
+        if each.__module__.startswith(everywhere) and not each.__module__.startswith(OF_SHARDS)
+    }
     rows = [each.effect for each in ROWS]
     assert len(rows) == len(set(rows)), "an effect has two rows"
     assert set(rows) == asked
+
+
+def test_every_effect_of_sharded_tables_is_performed_by_a_room_of_its_own() -> None:
+    import_all(replitree.protocol)
+    rooms = (replitree_verify.cuts.space, replitree_verify.joint.space, replitree_verify.joint.stages)
+    named = {value for room in rooms for value in vars(room).values() if isinstance(value, type)}
+    asked = {each for each in effects() if each.__module__.startswith(OF_SHARDS)}
+    assert {each.__name__ for each in asked - named} == set()
+    assert len(asked) > 5
 
 
 def test_every_column_is_decided() -> None:

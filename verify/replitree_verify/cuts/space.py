@@ -183,6 +183,7 @@ class Space(small_search.Space[CutState]):
                 for told, after, stands in self._write(state, begun):
                     yield f"insert {joint.id} {told}", after._replace(inserts=put(after.inserts, number, stands))
         for number, ((duty, seat), place) in enumerate(zip(self._duties, state.duties, strict=True)):
+            # Before an insert is open in its shard there is nothing to count, and nothing to give up.
             opened = opened_in(state, seat % 2)
             stands = self._kernel.begin(duty, REPLICAS[seat], *opened) if place == NOT_BEGUN and opened else place
             if stands > END:
@@ -194,6 +195,7 @@ class Space(small_search.Space[CutState]):
         """Give what else happens to the logs: commands, roll-overs, cleaning, and commits that arrive late."""
         if state.commands:
             command = MutateEntry("a", fx.EntryId("m"), EVERY_PARTITION, "m")
+            # One commit appends it to both logs, so it has one transaction in both (D2).
             changed = tuple(append_of(state.tree, shard, command) for shard in SHARDS)
             yield "a command comes", self._pushed(state, changed)[0]._replace(commands=state.commands - 1)
         for shard in state.rolls:
@@ -204,6 +206,7 @@ class Space(small_search.Space[CutState]):
             gone = tuple(each.at for each in state.logs[shard])
             if gone:
                 table = SHARDS[shard]
+                # In the commit that removes: a reader that finds no entry finds where the log begins now.
                 begins = fx.Set(layout.log(table), encode_log(table, gone[-1] + 1), fx.ANY_VERSION)
                 removes = tuple(fx.Delete(layout.log_entry(table, index), fx.ANY_VERSION) for index in gone)
                 after = self._pushed(state, (begins, *removes))[0]
@@ -228,6 +231,7 @@ class Space(small_search.Space[CutState]):
         after, outcome = self._pushed(state, operations)
         yield f"-> {type(outcome).__name__}", after, outcome
         left = spent(state.budget, Fault.UNKNOWN)
+        # A lost answer tells nothing: the commit has taken place, or may still do so.
         if left is not None:
             yield "applied, not told", after._replace(budget=left), fx.Unknown()
             yield "on its way", state._replace(budget=left, late=(*state.late, operations)), fx.Unknown()
@@ -237,6 +241,7 @@ class Space(small_search.Space[CutState]):
     ) -> tuple[CutState, fx.Applied | fx.Refused]:
         """Return the state after a commit, and what became of it."""
         tree, outcome = state.tree.commit(operations, 1)
+        # What changes nothing is no transaction that a session could be told of.
         if tree is state.tree or isinstance(outcome, fx.Refused):
             return state, outcome
         zxid, stamps = Zxid(state.newest + 1), dict(state.moments[-1].stamps)
@@ -263,6 +268,7 @@ class Space(small_search.Space[CutState]):
             if reader.number == len(levels):
                 return
             fresh = Reader(reader.number, last=reader.last)
+            # What is settled now has to be in the cut of a linearizable read that begins now (D3).
             if levels[reader.number] == LINEARIZABLE:
                 place, due = self._told_session(self._kernel.begin(tell_clock)), settled_now(state)
                 begun = fresh._replace(stage="clock", place=place, due=due)
@@ -292,6 +298,7 @@ class Space(small_search.Space[CutState]):
                 # A linearizable read has asked no replica what it has seen.
                 by = None if reader.seen else PLACE
                 place = self._kernel.begin(tell_position, shard, Zxid(reader.cut), state.ends[seat], by)
+            # A session is told of something newer, or of nothing: never of less than before.
             for zxid in range(state.told[seat], state.newest + 1):
                 after = state._replace(told=put(state.told, seat, zxid))
                 yield f"asks {SEATS[seat]}, which was told of {zxid}", after, reader._replace(seat=seat, place=place)
@@ -308,6 +315,7 @@ class Space(small_search.Space[CutState]):
             state = state._replace(ends=put(state.ends, reader.seat, outcome))
             seen = (*reader.seen, outcome.seen)
             shows = reader._replace(seen=seen, shard=reader.shard + 1)
+            # Without the answer of every shard there is no cut: it may be above none of them.
             if len(seen) == len(SHARDS):
                 last = Cut(ENSEMBLE, Zxid(reader.last)) if reader.last >= 0 else None
                 cut = cut_of([Cut(ENSEMBLE, each) for each in seen], last)

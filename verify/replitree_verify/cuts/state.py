@@ -158,26 +158,26 @@ def read_in_turn(
     state: CutState, paths: tuple[str, ...], oldest: int
 ) -> Iterator[tuple[tuple[StampedNode | None, ...], int]]:
     """Give each answer to reads one after the other, none of an older state than the one before, and the last state."""
+
+    def stamped(moment: Moment, path: str) -> StampedNode | None:
+        node = moment.tree.get(path)
+        if node is None:
+            return None
+        created, changed = dict(moment.stamps)[path]
+        return StampedNode(node.value, node.version, created, changed, moment.tree.next_sequence(path) or 0)
+
     ways: dict[tuple[tuple[StampedNode | None, ...], int], None] = {((), oldest): None}
     for path in paths:
         longer: dict[tuple[tuple[StampedNode | None, ...], int], None] = {}
         for nodes, view in ways:
             for at in range(view, state.newest + 1):
-                longer[(*nodes, _stamped(state.moments[at - state.first], path)), at] = None
+                longer[(*nodes, stamped(state.moments[at - state.first], path)), at] = None
         # Of ways that differ only in the state that was read last, the oldest one can go on as any other.
         ways = {}
         for nodes, view in sorted(longer, key=lambda each: each[1]):
             if all(nodes != known for known, _ in ways):
                 ways[nodes, view] = None
     yield from ways
-
-
-def _stamped(moment: Moment, path: str) -> StampedNode | None:
-    node = moment.tree.get(path)
-    if node is None:
-        return None
-    created, changed = dict(moment.stamps)[path]
-    return StampedNode(node.value, node.version, created, changed, moment.tree.next_sequence(path) or 0)
 
 
 def kept(stamps: Iterable[tuple[str, tuple[Zxid, Zxid]]]) -> tuple[tuple[str, tuple[Zxid, Zxid]], ...]:

@@ -224,6 +224,7 @@ class Space(small_search.Space[JointState]):
                     yield from self._go_on(state, seat, At("insert", number, thread), place)
                 elif place == NOT_BEGUN and state.processes[seat].epoch is not None:
                     yield from self._begin(state, number, thread, seat)
+        # Any commit on its way may come now; what came before it may refuse it for good.
         for arrival in arrivals(state.tree, state.late):
             if arrival.is_applied:
                 self.probes.add("applied late")
@@ -240,6 +241,7 @@ class Space(small_search.Space[JointState]):
             names = state.tree.children(layout.joint_tokens(PLACE)) or ()
             gone = tuple(fx.Delete(layout.joint_token(PLACE, fx.BlockId(name)), fx.ANY_VERSION) for name in names)
             if gone:
+                # Time is not modelled: a cleaner may find any token too old at any time, once.
                 self.probes.add("forgotten")
                 yield "tokens are forgotten", state._replace(tree=committed(state.tree, gone), forgotten=True)
 
@@ -270,6 +272,7 @@ class Space(small_search.Space[JointState]):
             place = self._kernel.begin(coordinate, here, request, JointRequest(*terms), is_staged)
             yield f"{what} insert {joint.token}", self._settled(state, seat, at, place)
         elif thread >= ABANDONS and thread - ABANDONS < attempt and self.model.abandons:
+            # Also while the commit that takes it is on its way: of the two deletions of its node one is refused.
             place = self._kernel.begin(let_go, sent.prepared[thread - ABANDONS])
             yield f"{what} abandon {joint.token}", self._settled(state, seat, at, place)
 
@@ -281,6 +284,7 @@ class Space(small_search.Space[JointState]):
     def _give_up_own(self, state: JointState) -> Iterator[tuple[str, JointState]]:
         """Give each way in which a coordinator gives up rows that it has kept for another try."""
         for number, (joint, sent) in enumerate(zip(self.model.inserts, state.sent, strict=True)):
+            # While the commit is under way its thread has taken the rows, and nothing else gives them up.
             if sent.own is None or sent.threads[COMMITS] > END:
                 continue
             seat, staging = SEATS.index(joint.coordinator), sent.own.staging

@@ -205,6 +205,7 @@ class Space(small_search.Space[LifeState]):
             if place > END:
                 yield from self._go_on(state, number, place)
                 left = spent(state.budget, Fault.CRASH)
+                # Replicas that die while they join or leave are those of any table: other models have them.
                 if left is not None and job.kind not in ("join", "leave"):
                     self.probes.add("crashed")
                     threads = put(state.threads, number, END)
@@ -251,6 +252,7 @@ class Space(small_search.Space[LifeState]):
         """Give each way in which the effect of a thread may end."""
         effect = self._kernel.effect(place)
         what = f"{self.jobs[number].kind} {self.jobs[number].incarnation} {type(effect).__name__}"
+        # The procedures sync before they read, and what they read they check in their commits: no read lags here.
         if not isinstance(effect, fx.Commit):
             yield what, self._at(state, number, self._kernel.step(place, answer(state.tree, effect)))
             return
@@ -262,7 +264,11 @@ class Space(small_search.Space[LifeState]):
         """Return a state in which a thread stands at a place, or behind what no other thread sees."""
         while place > END and isinstance(effect := self._kernel.effect(place), ALONE):
             if isinstance(effect, Tell):
-                self._hear(self.jobs[number].kind, effect.told)
+                kind, outcome = self.jobs[number].kind, effect.told[0]
+                if kind == "finish":
+                    self.probes.add("finished" if outcome is Creation.DONE else "")
+                elif not (kind == "plain" and outcome is TableOutcome.DONE):
+                    self.probes.add(SEEN.get(outcome, ""))
                 state = state._replace(told=put(state.told, number, effect.told))
             place = self._kernel.step(place, None)
         told, job = state.told[number], self.jobs[number]
@@ -270,13 +276,6 @@ class Space(small_search.Space[LifeState]):
         is_open = told is not None and told[0] in (ShardedRemoval.SHARDS_LEFT, ShardedRemoval.UNSETTLED)
         again = job.kind == "drop" and place == END and is_open and state.attempts[number] < self.model.attempts
         return state._replace(threads=put(state.threads, number, NOT_BEGUN if again else place))
-
-    def _hear(self, kind: str, told: Told) -> None:
-        outcome = told[0]
-        if kind == "finish":
-            self.probes.add("finished" if outcome is Creation.DONE else "")
-        elif not (kind == "plain" and outcome is TableOutcome.DONE):
-            self.probes.add(SEEN.get(outcome, ""))
 
 
 def half_made(tree: Tree) -> str | None:
