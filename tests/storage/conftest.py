@@ -21,7 +21,8 @@ KINDS = (
     "store-memory",
     pytest.param("store-folder", marks=pytest.mark.slow),
     pytest.param("store-bucket", marks=pytest.mark.slow),
-    pytest.param("store-seaweed", marks=pytest.mark.system),
+    # By day the conformance of stores runs on a real S3 server, and groups on the other stores.
+    pytest.param("store-seaweed", marks=(pytest.mark.system, pytest.mark.nightly)),
 )
 _PLACES = (f"group-{number}" for number in itertools.count())
 
