@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 import pyarrow as pa
-import pytest
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import decode_entry
 from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.membership.table import create_table
+from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
-from tests.replica.inprocess import ROOT, InProcessCluster, Node, as_stream, rows, wait_for
-from tests.replica.shard_server import SHARD_OR_TABLE
+from replitree.storage.schema.definition import define_table
+from replitree.storage.schema.shard_definition import shard_definition
+from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, Node, as_stream, rows, wait_for
 
 PLACE = layout.sharded(ROOT, "d")
 NAMES = ("d~0", "d~1")
@@ -28,16 +30,14 @@ SHARDS = tuple(TablePlace(f"{ROOT}/tables/{name}", incarnation=f"s-{name[-1]}") 
 
 
 @contextmanager
-def sharded_cluster(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, replicas: int = 2, **settings: Any
-) -> Iterator[InProcessCluster]:
+def sharded_cluster(folder: Path, replicas: int = 2, **settings: Any) -> Iterator[InProcessCluster]:
     """Replicas that each host both shards of the table `d`."""
-    monkeypatch.setattr(layout, "_NAME", SHARD_OR_TABLE)
     cluster = InProcessCluster(folder, replicas, **settings)
     try:
         make_place(cluster.admin)
-        for shard in SHARDS:
-            cluster.create_table(shard.name, incarnation=shard.incarnation)
+        make_shards(cluster.run)
+        for node, name in itertools.product(cluster.nodes, NAMES):
+            wait_for(lambda node=node, name=name: cluster.is_active(node, name), f"{node.name} has {name}")  # type: ignore[misc]
         yield cluster
     finally:
         cluster.close()
@@ -49,6 +49,14 @@ def make_place(session: Any) -> None:
     paths = (PLACE.rpartition("/")[0], PLACE, layout.joint_tokens(PLACE), layout.joint_inserts(PLACE))
     nodes = (*map(fx.Create, paths), fx.Create(layout.shard_map(PLACE), sharded_map))
     assert isinstance(session.perform(fx.Commit(*nodes)), fx.Applied)
+
+
+def make_shards(run: Callable[[fx.Procedure[Any]], object]) -> None:
+    """Create the shards as tables; `run` runs a procedure."""
+    definition = define_table("d", SCHEMA, order_by=["k"])
+    for shard in SHARDS:
+        own = shard_definition(definition, shard_number(shard.name))
+        run(create_table(shard, own.encode_metadata(), own.encode_columns()))
 
 
 def prepare(node: Node, shard: int, first: int, map_version: int = 0, **query: object) -> dict[str, Any]:

@@ -37,9 +37,9 @@ from tests.replica.sharded import (
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCluster]:
+def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
     """Two replicas, each with both shards of `d`, and a plain table `t`."""
-    with sharded_cluster(tmp_path, monkeypatch) as cluster:
+    with sharded_cluster(tmp_path) as cluster:
         yield cluster
 
 
@@ -476,10 +476,8 @@ def test_a_quorum_that_a_shard_can_not_reach_is_refused_before_the_commit(cluste
 # --- tokens -----------------------------------------------------------------------------------------------------------------
 
 
-def test_tokens_beyond_the_window_are_forgotten_by_the_first_shard_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with sharded_cluster(tmp_path, monkeypatch, deduplication_window=2) as cluster:
+def test_tokens_beyond_the_window_are_forgotten_by_the_first_shard_alone(tmp_path: Path) -> None:
+    with sharded_cluster(tmp_path, deduplication_window=2) as cluster:
         first, second = cluster.nodes
         for number in range(4):
             assert insert(first, second, 1000 * number, token=f"t{number}")[1]["outcome"] == "inserted"

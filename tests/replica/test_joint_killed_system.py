@@ -25,11 +25,8 @@ from replitree.procedures import run
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import GetEntry, decode_entry
-from replitree.protocol.membership.table import create_table
-from replitree.storage.schema.definition import define_table
-from tests.replica.inprocess import ROOT, SCHEMA, TOKEN, as_stream, rows, wait_for
-from tests.replica.shard_server import SHARD_OR_TABLE
-from tests.replica.sharded import NAMES, SHARDS, make_place
+from tests.replica.inprocess import ROOT, TOKEN, as_stream, rows, wait_for
+from tests.replica.sharded import NAMES, SHARDS, make_place, make_shards
 
 pytestmark = pytest.mark.system
 
@@ -52,7 +49,7 @@ class Replica:
 
     def start(self) -> None:
         with self._log.open("a") as log:
-            command = [sys.executable, "-m", "tests.replica.shard_server", "--config", str(self._config)]
+            command = [sys.executable, "-m", "replitree.replica", "--config", str(self._config)]
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -79,19 +76,15 @@ class Replica:
 
 
 @pytest.fixture
-def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Replica, Replica, Any]]:
+def replicas(tmp_path: Path) -> Iterator[tuple[Replica, Replica, Any]]:
     """Two replicas, each with both shards of `d`, and a session beside them."""
-    monkeypatch.setattr(layout, "_NAME", SHARD_OR_TABLE)
     with ExitStack() as stack:
         zookeeper = stack.enter_context(EmbeddedZooKeeper(tmp_path / "zookeeper", root=ROOT, durable=False))
         session = ZooKeeperCoordination(f"zk://127.0.0.1:{zookeeper.ports[0]}")
         stack.callback(session.close)
         make_root(session, layout.tables(ROOT))
         make_place(session)
-        for shard in SHARDS:
-            definition = define_table(shard.name, SCHEMA, order_by=["k"])
-            nodes = create_table(shard, definition.encode_metadata(), definition.encode_columns())
-            run(nodes, lambda effect: session.perform(cast("fx.CoordinationEffect", effect)))
+        make_shards(lambda nodes: run(nodes, lambda effect: session.perform(cast("fx.CoordinationEffect", effect))))
         first, second = (Replica(tmp_path / name, name, zookeeper.url) for name in ("r1", "r2"))
         for replica in (first, second):
             replica.start()
