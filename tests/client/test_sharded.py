@@ -288,9 +288,15 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
     ):
         with pytest.raises(BadInput, match="is sharded"):
             table.insert(rows(100, 5), **options)
-    for at in ({"level": "linearizable"}, {"level": "sequential"}, {"min_index": 3}, {"as_of": 3}):
+    for at, problem in (
+        ({"min_index": 3}, "each shard has a log of its own"),
+        ({"as_of": 3}, "each shard has a log of its own"),
+        ({"level": "sequential"}, "unknown: use eventual, consistent, linearizable"),
+        ({"as_of": "5f0c@1", "level": "consistent"}, "not both"),
+        ({"as_of": "5f0c@x"}, "is no cut"),
+    ):
         for read in (table.snapshot, table.scan, table.to_arrow):
-            with pytest.raises(BadInput, match="can't be read"):
+            with pytest.raises(BadInput, match=problem):
                 read(**at)
     assert table.scan().count() == 20
 

@@ -295,7 +295,7 @@ class InProcessCluster:
         """Wait until nothing is left to do and all replicas have the same parts with the same content; return these."""
 
         def alike() -> bool:
-            log = self.admin.perform(Children(layout.log(TablePlace(layout.table_path(ROOT, table)))))
+            log = self.admin.perform(Children(layout.log(TablePlace(f"{layout.tables(ROOT)}/{table}"))))
             tail = int(log[-1].removeprefix("log-")) + 1 if log else 0
             tables = [node.table(table).progress for node in self.nodes]
             done = all(progress.queue_length() == 0 for progress in tables)

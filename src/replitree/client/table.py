@@ -461,7 +461,7 @@ class Table(TableChanges):
 
     def _snapshot(self, options: ReadOptions) -> Snapshot:
         columns = self._definition.schema_version
-        route = f"/v1/tables/{quote(self.name)}/snapshot?{options.query(self._written, columns)}"
+        route = f"{options.path(self.name)}?{options.query(self._written, columns)}"
         replica, body, asked_at = self._ask(options, route)
         addresses = [known.address for known in self._router.replicas()]
         if body.unread:
@@ -651,7 +651,7 @@ class Table(TableChanges):
         if not known.tag:
             return False
         options = ReadOptions(level, min_index, timeout_s=timeout_s)
-        route = f"/v1/tables/{quote(self.name)}/snapshot?{options.query(self._written)}&tag={known.tag}"
+        route = f"{options.path(self.name)}?{options.query(self._written)}&tag={known.tag}"
         _, body, _ = self._ask(options, route)
         if body.unchanged:
             self._written.saw(body.index)
@@ -678,7 +678,8 @@ class Table(TableChanges):
             except SnapshotExpired as error:
                 # Another replica may have more of the past: one that has run for longer, or has all parts of a tag.
                 expired.add(replica.name)
-                if not expired.issuperset(each.name for each in self._router.replicas() if each.active):
+                others = not expired.issuperset(each.name for each in self._router.replicas() if each.active)
+                if others and not options.may_be_newer:
                     raise ReplicaUnavailable(str(error)) from error
                 raise
             options.check(body)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 from replitree.client.insert.quorum import InsertQuorum
 from replitree.errors import BadInput
 from replitree.storage.schema.columns import UTC
 from replitree.wire.sent_batch import SentBatch
+
+if TYPE_CHECKING:
+    from replitree.protocol.sharded.cut import Cut
 
 TIMEOUT_S = 60.0
 """How long an insert may take to be answered, in seconds; the writing of files does not count."""
@@ -110,6 +113,10 @@ class Written:
         The highest log index of a mutation that was finished; -1 before the first.
     seen
         The highest position of a read: everything below it was included.
+    cut
+        Of a sharded table: the highest cut of a read; None: none was read at a cut.
+    in_cut
+        Of a shard: every entry up to this log index is in `cut` of its table; -1: that is known of none.
     """
 
     def __init__(self) -> None:
@@ -118,6 +125,8 @@ class Written:
         self.settled = -1
         self.mutated = -1
         self.seen = 0
+        self.cut: Cut | None = None
+        self.in_cut = -1
 
     def add(self, index: int | None, settled: int | None = None) -> None:
         """Take note of an insert, a drop or an alter; of an insert with a quorum also where it was settled."""
@@ -138,6 +147,16 @@ class Written:
         if position > self.seen:
             with self._lock:
                 self.seen = max(self.seen, position)
+
+    def saw_cut(self, cut: Cut) -> None:
+        """Take note of a read of a sharded table at a cut; all cuts are of one ensemble."""
+        with self._lock:
+            self.cut = cut if self.cut is None or cut.zxid > self.cut.zxid else self.cut
+
+    def add_to_cut(self, index: int) -> None:
+        """Take note that every entry of a shard up to this index is in the cut of its table."""
+        with self._lock:
+            self.in_cut = max(self.in_cut, index)
 
     def add_mutation(self, index: int) -> None:
         """Take note of a mutation."""

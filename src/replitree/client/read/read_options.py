@@ -56,6 +56,25 @@ class TimeIsUp(ReplitreeError):
 
 
 @dataclass(frozen=True, slots=True)
+class CutPoint:
+    """A cut at which a shard is read.
+
+    Attributes
+    ----------
+    at
+        The cut, as text.
+    has_clock
+        Whether the cut is that of a write to the table's clock: then a replica learns of it from there.
+    is_given
+        Whether the caller wants this cut and no newer one.
+    """
+
+    at: str
+    has_clock: bool = False
+    is_given: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ReadOptions:
     """Which snapshot a read wants, and which of its parts.
 
@@ -76,6 +95,8 @@ class ReadOptions:
         The table's policy is applied before the condition.
     lease_s
         How long the replica keeps the parts after each renewal, in seconds; None: no lease.
+    cut
+        Of a shard: exactly what its sharded table has at a cut; `level`, `min_index` and `as_of` are None then.
 
     Raises
     ------
@@ -90,6 +111,7 @@ class ReadOptions:
     where: str | None = None
     final: bool = False
     lease_s: float | None = None
+    cut: CutPoint | None = None
 
     def __post_init__(self) -> None:
         """Check it."""
@@ -111,10 +133,19 @@ class ReadOptions:
         return self.level in ("sequential", "linearizable")
 
     @property
+    def may_be_newer(self) -> bool:
+        """Whether a reader that finds this snapshot expired takes a newer one, instead of asking every replica for this one."""
+        return self.cut is not None and not self.cut.is_given
+
+    @property
     def needed(self) -> str | None:
         """The condition by which a replica may leave out parts."""
         # In a final read, rows of other parts decide which row stays, so no part may be left out.
         return None if self.final else self.where
+
+    def path(self, table: str) -> str:
+        """Return the path of the request for a snapshot of a table."""
+        return f"/v1/tables/{quote(table)}/{'snapshot' if self.cut is None else 'cut/snapshot'}"
 
     def query(self, written: Written, columns: int = 0) -> str:
         """Return the options as the query of a URL, but for the time that the replica may wait.
@@ -126,7 +157,9 @@ class ReadOptions:
         columns
             The schema version that the condition is read with.
         """
-        if self.as_of is not None:
+        if self.cut is not None:
+            query = f"at={quote(self.cut.at)}" + ("&clock=1" if self.cut.has_clock else "")
+        elif self.as_of is not None:
             query = f"as_of={self.as_of}"
         elif self.is_strict:
             # A strict read always includes what was written through this connection.

@@ -178,7 +178,9 @@ class JointInserter:
                 break
             self._read_map()
         for entry in done.shards:
-            self._written(shard_number(entry.shard)).add(entry.index)
+            shard = shard_number(entry.shard)
+            # The coordinator is of the first shard: it tells where the quorum ended in that log, by one commit for all shards.
+            self._written(shard).add(entry.index, done.settled if shard == min(pieces) else None)
         entries = tuple((entry.shard, entry.index) for entry in done.shards)
         return JointInsertResult(None, rows.num_rows, done.outcome, terms.token, shards=entries)
 

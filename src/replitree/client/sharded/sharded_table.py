@@ -3,28 +3,33 @@
 It has the methods of a table.  Those that it can't do yet are refused with one sentence, and do nothing (`REFUSED`).  A method
 that is new in `Table` must be in one of the two lists; a test says so.
 
-Guarantees: an insert is in all shards that get its rows, or in none.  A read shows whole inserts of each shard; it may see an
-insert in one shard and not yet in another, because the shards' snapshots are taken one by one (level ``eventual``).
+Guarantees: an insert is in all shards that get its rows, or in none.  A read shows all shards at one cut, so it sees an insert
+in all of them or in none (`replitree.client.sharded.cut_reads`), unless the level ``eventual`` was asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from typing_extensions import override
 
 from replitree.client.arguments import check_arguments
 from replitree.client.insert.quorum import quorum_of
 from replitree.client.insert.terms import TIMEOUT_S, InsertResult, Overwrite, Terms, Written
+from replitree.client.read.as_of import AsOf
 from replitree.client.read.read_options import check_condition
+from replitree.client.sharded.cut_reads import CutOptions, CutReads, Shards
+from replitree.client.sharded.shard_table import ShardTable
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
+from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.sharded.union import ShardedScan, ShardedSnapshot, not_yet
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.frames import is_frame
 from replitree.client.transport.http import HttpClient
+from replitree.protocol.sharded.cut import CutLevel
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
 from replitree.storage.schema.columns import UTC
 from replitree.storage.schema.definition import TableDefinition
@@ -36,11 +41,6 @@ if TYPE_CHECKING:
 
     from replitree.client.change.change_results import OptimizeResult
     from replitree.client.sharded.joint import JointInserter
-
-T = TypeVar("T")
-
-READ_AT_ONCE = 8
-"""Shards read at once."""
 
 OPTIMIZE_S = 3_600.0
 """How long merges that are asked for are waited for, in seconds."""
@@ -72,7 +72,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "frozen_everywhere": "be frozen",
     "history": "tell its history: each shard has a log of its own",
     "index_of": "be read as of an earlier time",
-    "is_unchanged": "tell whether a snapshot is still the newest",
     "kill_mutation": "be mutated",
     "merge_schema": "change its columns",
     "move_consumer": "have consumers",
@@ -118,11 +117,13 @@ class ShardedTable(Table):
         http: HttpClient,
         written_of: Callable[[TableDefinition], Written],
     ) -> None:
-        super().__init__(info.definition, catalog, http, Written())
+        super().__init__(info.definition, catalog, http, written_of(info.definition))
         self._info = info
         self._written_of = written_of
-        self._tables: dict[Shard, Table] = {}
+        self._tables: dict[Shard, ShardTable] = {}
         self._joint: JointInserter | None = None
+        self._beside = SideBySide()
+        self._reads = CutReads(self, self._beside)
 
     @override
     def __repr__(self) -> str:
@@ -163,6 +164,7 @@ class ShardedTable(Table):
         found = sharded(self._catalog, self.name)
         if found.incarnation != self._info.incarnation:
             self._definition, self._tables, self._joint = found.definition, {}, None
+            self._written = self._written_of(found.definition)
         self._info = found
         return self._definition
 
@@ -255,39 +257,85 @@ class ShardedTable(Table):
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
+    @property
+    def written(self) -> Written:
+        """The highest cut that this connection has read of the table."""
+        return self._written
+
     @override
     def snapshot(  # type: ignore[override]  # a union of snapshots, with what both have in common
         self,
         min_index: int | None = None,
         *,
-        level: str | None = None,
-        as_of: Any = None,
+        level: CutLevel | None = None,
+        as_of: AsOf | None = None,
         lease_s: float | None = None,
         where: str | None = None,
         timeout_s: float = SNAPSHOT_S,
+        skip_unavailable: bool = False,
     ) -> ShardedSnapshot:
-        """Return a snapshot of each shard that can have rows for a condition, taken one by one.
+        """Return a snapshot of each shard that can have rows for a condition.
 
         Parameters
         ----------
         level
-            ``"eventual"``, which is the default; others are refused until one position over all shards can be read.
-        lease_s, timeout_s
+            ``"consistent"`` (the default): all shards at one cut, which has what this connection has written, and for this
+            connection never goes back.  ``"linearizable"``: that, and every insert that any client was told of before this
+            call.  ``"eventual"``: each shard as a replica has it at the moment; an insert may be in one and not yet in another.
+        as_of
+            Exactly what a cut has, as `ShardedSnapshot.cut` tells it.
+        lease_s
             As of `Table.snapshot`, for each shard.
         where
             The condition of the reads that follow: shards that can't have a matching row are left out.
-        min_index, as_of
+        timeout_s
+            When to give up, in seconds.
+        skip_unavailable
+            At the level ``eventual``: leave out shards that can't be read in time; `ShardedSnapshot.missing` names them.
+        min_index
             Refused: a sharded table has no index.
 
         Raises
         ------
         BadInput
-            Something that a sharded table can't do was asked for.  Other errors as `Table.snapshot`.
+            Something that a sharded table can't do was asked for.
+        ReplicaBehind
+            No replica of a shard has the cut in time.
+        Unavailable
+            No replica of a shard answers, or coordination does not.
+        SnapshotExpired
+            What the shards were at the cut is not known any more.
         """
-        self._check_read(level, min_index, as_of)
-        tables = self._shards_for(where)
-        taken = self._each(tables, lambda each: each.snapshot(lease_s=lease_s, where=where, timeout_s=timeout_s))
-        return ShardedSnapshot(self._definition, tuple(taken))
+        self._check_read(min_index)
+        at = self._cut_at(as_of)
+        return self._taken(CutOptions(level, at, where, timeout_s, lease_s, skip_unavailable))
+
+    @override
+    def is_unchanged(  # type: ignore[override]
+        self,
+        known: ShardedSnapshot,
+        min_index: int | None = None,
+        *,
+        level: CutLevel | None = None,
+        timeout_s: float = SNAPSHOT_S,
+    ) -> bool:
+        """Tell whether `snapshot` with the same level would return a snapshot that is kept, by short requests.
+
+        False when a shard has changed, and when that can't be told: as of `Table.is_unchanged`, of a snapshot with a condition,
+        and at the level ``eventual``.
+
+        Parameters
+        ----------
+        known
+            The snapshot that is kept.
+        min_index, level, timeout_s
+            As `snapshot`; errors, too.
+        """
+        self._check_read(min_index)
+        options = CutOptions(level, timeout_s=timeout_s)
+        if known.cut is None or known.where is not None or level == "eventual":
+            return False
+        return self._reads.is_unchanged(known.shards, options)
 
     @override
     def scan(  # type: ignore[override]
@@ -295,9 +343,9 @@ class ShardedTable(Table):
         columns: Sequence[str] | None = None,
         where: str | None = None,
         *,
-        level: str | None = None,
+        level: CutLevel | None = None,
         min_index: int | None = None,
-        as_of: Any = None,
+        as_of: AsOf | None = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,
     ) -> ShardedScan:
@@ -305,21 +353,23 @@ class ShardedTable(Table):
 
         Parameters
         ----------
-        columns, where, final, timeout_s
+        columns, where, final
             As of `Table.scan`.
-        level, min_index, as_of
+        level, min_index, as_of, timeout_s
             As of `snapshot`; errors, too.
         """
-        self._check_read(level, min_index, as_of)
-        self._definition.selected(columns)
-        if where is not None:
-            self._pruned(self._info.map, where)
-
-        def scans() -> list[Any]:
-            found = self._shards_for(where)
-            return [each.scan(columns, where, final=final, timeout_s=timeout_s) for each in found]
-
-        return ShardedScan(self._definition, columns, scans)
+        self._check_read(min_index)
+        options = CutOptions(level, self._cut_at(as_of), where, timeout_s)
+        found = ShardedScan(
+            self._definition,
+            columns,
+            where,
+            final=final,
+            take=lambda lease_s: self._taken(replace(options, lease_s=lease_s)),
+            is_fixed=as_of is not None,
+        )
+        found.check()
+        return found
 
     @override
     def to_arrow(
@@ -328,7 +378,7 @@ class ShardedTable(Table):
         where: str | None = None,
         min_index: int | None = None,
         *,
-        level: str | None = None,
+        level: Any = None,
         as_of: Any = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,
@@ -346,7 +396,7 @@ class ShardedTable(Table):
         where: str | None = None,
         min_index: int | None = None,
         *,
-        level: str | None = None,
+        level: Any = None,
         as_of: Any = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,
@@ -396,8 +446,9 @@ class ShardedTable(Table):
 
         if cleanup or spark is not None:
             raise not_yet(self.name, "merge with cleanup=True or in Spark")
-        tables = self._shards_for(None)
-        made = self._each(tables, lambda each: each.optimize(partition, final=final, timeout_s=timeout_s))
+        made = self._beside.each(
+            lambda each: each.optimize(partition, final=final, timeout_s=timeout_s), self.find(None).all
+        )
         return OptimizeResult(
             tuple(merge for each in made for merge in each.merges),
             all(each.finished for each in made),
@@ -406,15 +457,22 @@ class ShardedTable(Table):
 
     # --- the shards ---------------------------------------------------------------------------------------------------
 
-    def _check_read(self, level: str | None, min_index: int | None, as_of: object) -> None:
-        if level not in (None, "eventual"):
-            raise not_yet(
-                self.name,
-                f"be read at the level {level!r} yet: its shards have no position in common so far. Read with level='eventual',"
-                " which may show an insert in one shard a moment earlier than in another",
-            )
-        if min_index is not None or as_of is not None:
-            raise not_yet(self.name, "be read as of an index or a time: each shard has a log of its own")
+    def _check_read(self, min_index: int | None) -> None:
+        if min_index is not None:
+            raise not_yet(self.name, "be read from an index on: each shard has a log of its own")
+
+    def _cut_at(self, as_of: AsOf | None) -> str | None:
+        """Return the cut that a read's `as_of` means."""
+        if as_of is None or (isinstance(as_of, str) and "@" in as_of):
+            return as_of
+        raise not_yet(
+            self.name,
+            f"be read as of {as_of}: each shard has a log of its own. Give a cut, as a snapshot tells it in its attribute cut",
+        )
+
+    def _taken(self, options: CutOptions) -> ShardedSnapshot:
+        taken = self._reads.take(options)
+        return ShardedSnapshot(self._definition, taken.shards, taken.cut, taken.missing, options.where)
 
     def _pruned(self, shard_map: ShardMap, where: str) -> tuple[Shard, ...]:
         """Return the shards that can have rows for a condition."""
@@ -424,30 +482,32 @@ class ShardedTable(Table):
         check_condition(where)
         return shard_map.owners_of(buckets_of(shard_map, parse_predicate(where, self._definition)))
 
-    def _shards_for(self, where: str | None) -> list[Table]:
-        """Return the shards that can have rows for a condition, by the map as it is now."""
+    def find(self, where: str | None) -> Shards:
+        """Return the shards that can have rows for a condition, and all others, by the map as it is now.
+
+        Raises
+        ------
+        TableNotFound
+            The table was dropped.
+        """
         found = read_map(self._catalog, self.name)
         if found.incarnation != self._info.incarnation:
             # Another table of this name has come: its columns may be others, and so what the condition means.
             self.refresh()
-            return self._shards_for(where)
-        shards = found.map.shards if where is None else self._pruned(found.map, where)
-        return [self._shard(shard) for shard in shards]
+            return self.find(where)
+        shards = [self._shard(shard) for shard in found.map.shards]
+        if where is None:
+            return Shards(shards, shards)
+        return Shards([self._shard(shard) for shard in self._pruned(found.map, where)], shards)
 
-    def _shard(self, shard: Shard) -> Table:
+    def _shard(self, shard: Shard) -> ShardTable:
         found = self._tables.get(shard)
         if found is None:
             definition = shard_definition(self._definition, shard)
-            found = self._tables[shard] = Table(definition, self._catalog, self._http, self._written_of(definition))
+            found = self._tables[shard] = ShardTable(
+                definition, self._catalog, self._http, self._written_of(definition)
+            )
         return found
-
-    @staticmethod
-    def _each(tables: list[Table], call: Callable[[Table], T]) -> list[T]:
-        """Do something with some shards side by side."""
-        if len(tables) == 1:
-            return [call(tables[0])]
-        with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="replitree-shard") as pool:
-            return list(pool.map(call, tables))
 
 
 def _refusal(name: str) -> Callable[..., Any]:

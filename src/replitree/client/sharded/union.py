@@ -1,23 +1,25 @@
 """What is read of a sharded table: the rows of its shards, one after the other.
 
-Guarantees: the rows are those of one snapshot of each shard, and no shard that can have a matching row is left out.  Absent on
-purpose: one position over all shards.
+Guarantees: the rows are those of one snapshot of each shard, and no shard that can have a matching row is left out, unless the
+caller has asked for that (`ShardedSnapshot.missing`).  At which positions the shards are read is decided by
+`replitree.client.sharded.cut_reads`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from typing_extensions import override
 
 from replitree.client.arguments import check_arguments
+from replitree.client.read.scan import LEASE_S
 from replitree.client.read.snapshot import Snapshot
-from replitree.errors import BadInput
+from replitree.client.sharded.side_by_side import SideBySide
+from replitree.errors import BadInput, SnapshotExpired
 from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
 
     from replitree.client.read.scan import Scan
 
-READ_AT_ONCE = 8
-"""Shards read at once."""
+T = TypeVar("T")
 
 
 def refuse_rest(name: str, of: type[object], table: str) -> NoReturn:
@@ -62,14 +63,28 @@ class ShardedSnapshot:
         The sharded table.
     shards
         By the number of the shard; without shards that the condition has left out.
+    cut
+        The cut at which all shards are shown, for `as_of` of a later read; None: each is at a position of its own, or there is
+        no shard to read.
+    missing
+        Names of the shards that could not be read, and were left out because the caller wanted that.
+    where
+        The condition that has left out shards; None: it has left out none.
     """
 
     definition: TableDefinition
     shards: tuple[Snapshot, ...]
+    cut: str | None = None
+    missing: tuple[str, ...] = ()
+    where: str | None = None
 
     @override
     def __repr__(self) -> str:
-        return f"<ShardedSnapshot of {self.definition.name}: {len(self.shards)} shards, {self.rows:,} rows>"
+        at = f" at {self.cut}" if self.cut is not None else ""
+        missing = f", without {', '.join(self.missing)}" if self.missing else ""
+        return (
+            f"<ShardedSnapshot of {self.definition.name}{at}: {len(self.shards)} shards, {self.rows:,} rows{missing}>"
+        )
 
     def __getattr__(self, name: str) -> NoReturn:
         refuse_rest(name, Snapshot, self.definition.name)
@@ -80,12 +95,29 @@ class ShardedSnapshot:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        lost = any(each.lease is not None and each.lease.is_lost for each in self.shards)
+        try:
+            if lost and isinstance(error, Exception):
+                # If a lease was lost, parts have gone: that is the error to report, whatever the read ran into.
+                self.check()
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Let go of the leases, if there are any.  May be called again."""
         for each in self.shards:
             each.close()
+
+    def check(self) -> None:
+        """Do nothing, unless a shard's snapshot had a lease and lost it.
+
+        Raises
+        ------
+        LeaseLost
+            The parts may go at any time.
+        """
+        for each in self.shards:
+            each.check()
 
     @property
     def rows(self) -> int:
@@ -104,9 +136,9 @@ class ShardedSnapshot:
 
         `where` must want no rows of shards that the snapshot was taken without.
         """
-        self.definition.selected(columns)
-        scans = [each.scan(columns, where, final=final) for each in self.shards]
-        return ShardedScan(self.definition, columns, lambda: scans)
+        found = ShardedScan(self.definition, columns, where, final=final, take=lambda _: self, snapshot=self)
+        found.check()
+        return found
 
     def to_arrow(
         self, columns: Sequence[str] | None = None, where: str | None = None, *, final: bool = False
@@ -120,20 +152,44 @@ class ShardedSnapshot:
         """Read rows batch by batch, shard after shard, in bounded memory; parameters and errors as `to_arrow`."""
         yield from self.scan(columns, where, final=final).batches()
 
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as a capsule of Arrow's C stream interface."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema as a capsule of Arrow's C data interface."""
+        return self.definition.arrow_schema.__arrow_c_schema__()
+
 
 @check_arguments
 class ShardedScan:
     """Columns and rows of a sharded table.  Engines that know Arrow's C stream read it as it is.
 
+    Each result of `ShardedTable.scan` takes snapshots of its own, all at one cut; `ShardedSnapshot.scan` reads those that it
+    has.
+
     Made by `ShardedTable.scan` and `ShardedSnapshot.scan`.
     """
 
     def __init__(
-        self, definition: TableDefinition, columns: Sequence[str] | None, scans: Callable[[], list[Scan]]
+        self,
+        definition: TableDefinition,
+        columns: Sequence[str] | None,
+        where: str | None,
+        *,
+        final: bool,
+        take: Callable[[float | None], ShardedSnapshot],
+        snapshot: ShardedSnapshot | None = None,
+        is_fixed: bool = False,
     ) -> None:
         self._definition = definition
         self._columns = None if columns is None else tuple(columns)
-        self._scans = scans
+        self._where = where
+        self._final = final
+        self._take = take
+        self._snapshot = snapshot
+        self._is_fixed = is_fixed
+        self._beside = SideBySide()
 
     @override
     def __repr__(self) -> str:
@@ -156,31 +212,61 @@ class ShardedScan:
         """The names of the result's columns."""
         return tuple(column.name for column in self._definition.selected(self._columns))
 
+    @property
+    def snapshot(self) -> ShardedSnapshot | None:
+        """The snapshots that are scanned; None when each result takes its own."""
+        return self._snapshot
+
+    def check(self) -> None:
+        """Do nothing when the columns are there and the condition can be used.
+
+        Raises
+        ------
+        BadInput
+            Says what is wrong.
+        """
+        self._definition.selected(self._columns)
+        if self._where is not None:
+            from replitree.storage.sql.predicate_parser import parse_predicate
+
+            parse_predicate(self._where, self._definition)
+
     def to_arrow(self) -> pa.Table:
-        """Read all rows, of several shards at once.  Errors as `Scan.to_arrow`."""
+        """Read all rows, of several shards at once.
+
+        Parts that leave the table meanwhile are kept for a while.  When that was too short, the rows are read once more, at a
+        new cut and with leases.  Errors as `Scan.to_arrow`.
+        """
         import pyarrow as pa
 
-        scans = self._scans()
-        with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="replitree-shard") as pool:
-            found = list(pool.map(lambda scan: scan.to_arrow(), scans))
+        found = self._read(lambda scan: scan.to_arrow())
         return pa.concat_tables(found) if found else self.schema.empty_table()
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read the rows batch by batch, shard after shard.  Errors as `to_arrow`."""
-        for scan in self._scans():
-            yield from scan.batches()
+    def batches(self) -> Generator[pa.RecordBatch, None, None]:
+        """Read the rows batch by batch, shard after shard; the leases go from the first batch to the last.
+
+        Errors as `to_arrow`.
+        """
+        with self._held() as snapshot:
+            for scan in self._scans(snapshot):
+                yield from scan.batches()
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return a reader of the rows, in bounded memory; the snapshots of all shards are taken now.  Errors as `to_arrow`."""
+        """Return a reader of the rows, in bounded memory; the snapshots of all shards are taken now.
+
+        Their files stay until the reader is dropped.  Errors as `to_arrow`; those of reading come from the reader.
+        """
         import pyarrow as pa
 
-        readers = [scan.to_reader() for scan in self._scans()]
+        def batches(held: ExitStack, scans: list[Scan]) -> Iterator[pa.RecordBatch]:
+            with held:
+                for scan in scans:
+                    yield from scan.batches()
 
-        def batches() -> Iterator[pa.RecordBatch]:
-            for reader in readers:
-                yield from reader
-
-        return pa.RecordBatchReader.from_batches(self.schema, batches())
+        # Not in the generator: the snapshots are those of this moment.
+        with ExitStack() as stack:
+            scans = self._scans(stack.enter_context(self._held()))
+            return pa.RecordBatchReader.from_batches(self.schema, batches(stack.pop_all(), scans))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows as a capsule of Arrow's C stream interface; see `to_reader`."""
@@ -205,8 +291,7 @@ class ShardedScan:
 
     def count(self) -> int:
         """Count the rows.  Errors as `to_arrow`."""
-        with ThreadPoolExecutor(READ_AT_ONCE, thread_name_prefix="replitree-shard") as pool:
-            return sum(pool.map(lambda scan: scan.count(), self._scans()))
+        return sum(self._read(lambda scan: scan.count()))
 
     def head(self, rows: int = 10) -> pa.Table:
         """Read the first rows, in no particular order; `rows`: how many at most.
@@ -222,9 +307,33 @@ class ShardedScan:
             raise BadInput(f"head takes a number of rows, 0 or above, not {rows}")
         found: list[pa.RecordBatch] = []
         left = rows
-        for scan in self._scans():
-            with closing(scan.batches()) as batches:
-                while left and (batch := next(batches, None)) is not None:
-                    found.append(batch.slice(0, left))
-                    left -= found[-1].num_rows
+        with closing(self.batches()) as batches:
+            while left and (batch := next(batches, None)) is not None:
+                found.append(batch.slice(0, left))
+                left -= found[-1].num_rows
         return pa.Table.from_batches(found) if found else self.schema.empty_table()
+
+    # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    def _scans(self, snapshot: ShardedSnapshot) -> list[Scan]:
+        return [each.scan(self._columns, self._where, final=self._final) for each in snapshot.shards]
+
+    def _read(self, read: Callable[[Scan], T]) -> list[T]:
+        """Read every shard; once more with leases when parts were gone before they were read."""
+        if self._snapshot is not None:
+            return self._beside.each(read, self._scans(self._snapshot))
+        try:
+            return self._beside.each(read, self._scans(self._take(None)))
+        except SnapshotExpired:
+            # A cut that the caller has given can't be taken again, because its parts are gone.
+            if self._is_fixed:
+                raise
+        with self._take(LEASE_S) as held:
+            return self._beside.each(read, self._scans(held))
+
+    def _held(self) -> AbstractContextManager[ShardedSnapshot]:
+        """Return a context of the snapshots that releases the leases which were taken for it."""
+        return nullcontext(self._snapshot) if self._snapshot is not None else self._take(LEASE_S)
+
+
+__all__ = ["ShardedScan", "ShardedSnapshot", "not_yet", "refuse_rest"]

@@ -19,6 +19,10 @@ itself tells does not count, because it may be newer than what the answer shows;
 *Order in one request*: the clock first, then the end of the log.  A replica that finds the clock at z or above has every
 commit up to z in all that it reads after.  Reads of one request are done one after the other.
 
+*Own writes.*  A client knows at which index of a shard's log its insert, or the end of its quorum, or its command is.  The
+replica tells the transaction of that entry, which is the same in all shards, and the cut of the client's next read is not
+before it.
+
 *Position.*  The replica compares the numbers of the entries from the end of the log backwards (`index_at`).  Entries that were
 removed have no number any more; but they came before the commit that removed them, and that one is known: it has written the
 node ``log``.
@@ -35,7 +39,7 @@ Absent on purpose: time limits, and which replicas are asked; a read that has wa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
@@ -124,10 +128,13 @@ class CutEnd:
         Where it ended.
     seen
         Every entry whose transaction is this one or an earlier one is below `index`.
+    written
+        A cut that is not before this one has the entry that the reader asked about; `BEFORE_ALL`: it asked about none.
     """
 
     index: fx.LogIndex
     seen: Zxid
+    written: Zxid = BEFORE_ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,17 +282,35 @@ def read_end(table: TablePlace, place: str | None = None) -> fx.Procedure[CutEnd
         parent += 1
 
 
-def seen_here(table: TablePlace) -> fx.Procedure[CutEnd | CutNotYet]:
+def seen_here(table: TablePlace, written: fx.LogIndex | None = None) -> fx.Procedure[CutEnd | CutNotYet]:
     """Return what the replica has seen of its log when everything in it is executed: it can show any cut up to `CutEnd.seen`.
 
     Parameters
     ----------
     table
         The shard, with the parent that the replica's pointer has reached.
+    written
+        The entry at this index must be in the reader's cut: `CutEnd.written` tells from which cut on it is.  None: no entry.
     """
     end = yield from read_end(table)
+    if written is not None:
+        for _ in range(ENDS_MAX):
+            if end is None or end.index > written:
+                break
+            # The reader knows of the entry, so the member of the ensemble that this session is with is behind.
+            yield fx.Sync(layout.log(table))
+            end = yield from read_end(table)
     if end is None:
         return CutNotYet()
+    if written is not None:
+        if end.index <= written:
+            return CutNotYet()
+        # In this order: an entry that is not found was removed by a commit that has written the node `log` before.
+        found: Stamped = yield GetStamped((layout.log_entry(table, written), layout.log(table)))
+        entry, log = found.nodes
+        if log is None:
+            return CutNotYet()
+        end = replace(end, written=log.changed if entry is None else entry.created)
     yield AwaitExecuted(end.index)
     return end
 

@@ -1,7 +1,8 @@
 """Requests for cuts over shards: what a replica has seen, the clock, and a snapshot at a cut (`protocol.sharded.cut`).
 
 ``GET …/cut``
-    ``{"cut", "index"}``: the highest cut that the replica can show, and where its log ended
+    ``{"cut", "index"}``: the highest cut that the replica can show, and where its log ended; ``written=`` an index: also
+    ``written``, the transaction from which on a cut has the entry there
 ``POST …/cut``
     ``{"cut"}``: a cut that has everything which was acknowledged before the request
 ``GET …/cut/snapshot?at=``
@@ -36,7 +37,7 @@ from replitree.protocol.sharded.cut import (
     position_at,
     seen_here,
 )
-from replitree.replica.http.gate import WAIT_S_DEFAULT, seconds
+from replitree.replica.http.gate import WAIT_S_DEFAULT, number, seconds
 from replitree.replica.http.snapshot_requests import snapshot_below, wait_executed
 from replitree.replica.table.table_replica import TableReplica
 
@@ -52,21 +53,25 @@ async def seen(table: TableReplica, query: Mapping[str, str]) -> dict[str, objec
     Parameters
     ----------
     query
-        ``wait_s``: how long to wait for that.
+        ``wait_s``: how long to wait for that; ``written``: the index of an entry that must be in the reader's cut.  Then the
+        answer has the transaction from which on a cut has it.
 
     Raises
     ------
     ReplicaBehind
-        It is not executed in time.
+        It is not executed in time, or the replica does not find the entry yet.
     CoordinationUnavailable
         Coordination does not answer.
     """
     until = time.monotonic() + seconds(query, "wait_s", WAIT_S_DEFAULT)
     ensemble = await _ensemble(table)
-    end = await _run(table, seen_here(table.progress.replica.table), until)
+    written = fx.LogIndex(number(query, "written", 0)) if "written" in query else None
+    end = await _run(table, seen_here(table.progress.replica.table, written), until)
     if isinstance(end, CutNotYet):
-        raise ReplicaBehind(f"replica {table.replica.name} does not find the log of its table; ask another replica")
-    return {"cut": str(Cut(ensemble, end.seen)), "index": end.index, "replica": table.replica.name}
+        what = "the log of its table" if written is None else f"the entry at {written} of its log"
+        raise ReplicaBehind(f"replica {table.replica.name} does not find {what}; ask another replica")
+    told = {"cut": str(Cut(ensemble, end.seen)), "index": end.index, "replica": table.replica.name}
+    return told if written is None else {**told, "written": end.written}
 
 
 async def linearizable_cut(table: TableReplica) -> dict[str, object]:

@@ -1,0 +1,268 @@
+"""Reads of several shards at one cut: which cut, and the snapshots of all shards there.
+
+Guarantees, at the levels ``consistent`` and ``linearizable``:
+
+* All shards are shown at one transaction of coordination: whatever one commit has appended to several logs is shown in all of
+  them or in none.
+* The cuts of one connection never go back, and each has what the connection has written before.
+* ``linearizable``: and everything that any client was told of before the read began.
+* A shard that can't be read makes the read fail.  It never leaves out rows.
+
+===============================================  ===========================================================================
+what a replica answers, or does not              what happens
+===============================================  ===========================================================================
+it has not heard of the cut, or is behind        the other replicas of the shard are asked, again and again, until the time
+no answer                                        is up (`replitree.client.transport.routing`)
+the cut is gone: entries or parts were removed   all shards are read at a newer cut; a cut that the caller has given is
+                                                 looked for at the other replicas, then the read fails
+it is of another ensemble than the others, or    the read fails, because no cut has both
+than the connection's last cut
+===============================================  ===========================================================================
+
+*Own writes.*  The connection knows the index of each of its writes in the log of each shard (`Written`).  The first read that
+follows asks a replica of that shard for the transaction of the entry, which is the same in all shards, and reads at a cut that
+is not before it.  Of an insert with a quorum only one shard's index is known: that shard is asked, also when its rows are not
+wanted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from replitree.client.insert.terms import Written
+from replitree.client.read.read_options import CutPoint
+from replitree.client.read.snapshot import Snapshot
+from replitree.client.sharded.shard_table import SeenBody, ShardTable, left_s
+from replitree.client.sharded.side_by_side import SideBySide
+from replitree.errors import BadInput, ReplicaUnavailable, SnapshotExpired, Unavailable
+from replitree.protocol.core.stamps import Zxid
+from replitree.protocol.sharded.cut import CUT_LEVELS, Cut, CutLevel, OtherEnsemble, cut_of, parse_cut
+
+CUTS_MAX = 4
+"""How many cuts a read tries, each newer than the one before, when parts of them have left the table already."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutOptions:
+    """How a sharded table is read; see `ShardedTable.snapshot`.
+
+    Attributes
+    ----------
+    level
+        What the read is promised; None: ``consistent``.
+    as_of
+        The cut to read at, in the place of a level.
+    where
+        The condition of the reads that follow.
+    timeout_s
+        When to give up, in seconds.
+    lease_s
+        As of `Table.snapshot`.
+    skip_unavailable
+        Leave out shards that can't be read; at the level ``eventual`` only.
+
+    Raises
+    ------
+    BadInput
+        These contradict each other, the level is unknown, or the cut is none.
+    """
+
+    level: CutLevel | None = None
+    as_of: str | None = None
+    where: str | None = None
+    timeout_s: float = 30.0
+    lease_s: float | None = None
+    skip_unavailable: bool = False
+
+    def __post_init__(self) -> None:
+        """Check it."""
+        if self.level is not None and self.level not in CUT_LEVELS:
+            raise BadInput(f"level {self.level!r} is unknown: use {', '.join(CUT_LEVELS)} for a sharded table")
+        if self.as_of is not None and self.level is not None:
+            raise BadInput("as_of says exactly what is included: give it or level, not both")
+        if self.as_of is not None:
+            parse_cut(self.as_of)
+        if self.skip_unavailable and self.level != "eventual":
+            raise BadInput("only reads at the level eventual can skip shards: give level='eventual', too")
+
+
+class Shards(NamedTuple):
+    """Shards of a table, by its map as it was when they were looked for.
+
+    Attributes
+    ----------
+    wanted
+        Those that can have rows for the condition.
+    all
+        All of them.
+    """
+
+    wanted: Sequence[ShardTable]
+    all: Sequence[ShardTable]
+
+
+class ShardedSource(Protocol):
+    """The table that is read."""
+
+    @property
+    def written(self) -> Written:
+        """The cuts that this connection has read of the table."""
+
+    def find(self, where: str | None) -> Shards:
+        """Return the shards that can have rows for a condition, and all others."""
+
+
+class TakenShards(NamedTuple):
+    """What a read has taken.
+
+    Attributes
+    ----------
+    shards
+        The snapshot of each shard, in order.
+    cut
+        At which cut; None: each at the position that its replica had, or there is no shard to read.
+    missing
+        Names of the shards that were left out.
+    """
+
+    shards: tuple[Snapshot, ...]
+    cut: str | None = None
+    missing: tuple[str, ...] = ()
+
+
+class _Chosen(NamedTuple):
+    """A cut, and what of the connection's writes it has: of each shard the index of an entry."""
+
+    cut: Cut
+    point: CutPoint
+    has: Sequence[tuple[ShardTable, int]] = ()
+
+
+class CutReads:
+    """Reads one sharded table.  Any thread may use it.
+
+    Parameters
+    ----------
+    table
+        The table.
+    beside
+        Asks several shards at once.
+    """
+
+    def __init__(self, table: ShardedSource, beside: SideBySide) -> None:
+        self._table = table
+        self._beside = beside
+
+    def take(self, options: CutOptions) -> TakenShards:
+        """Return a snapshot of each shard that can have rows for a condition; errors as `ShardedTable.snapshot`."""
+        deadline, attempt = time.monotonic() + options.timeout_s, 0
+        while True:
+            attempt += 1
+            found = self._table.find(options.where)
+            if options.level == "eventual" or not found.wanted:
+                return self._eventual(found, options)
+            chosen = self._choose(found, options, deadline)
+            try:
+                return TakenShards(tuple(self._read(found, chosen, options, deadline)), str(chosen.cut))
+            except SnapshotExpired:
+                if options.as_of is not None or attempt == CUTS_MAX or not left_s(deadline):
+                    raise
+
+    def is_unchanged(self, known: Sequence[Snapshot], options: CutOptions) -> bool:
+        """Tell whether `take` would return snapshots that are kept; errors as `take`."""
+        deadline = time.monotonic() + options.timeout_s
+        found = self._table.find(options.where)
+        if [each.definition.table_id for each in known] != [each.definition.table_id for each in found.wanted]:
+            return False
+        if not all(each.tag for each in known):
+            return False
+        if not found.wanted:
+            return True
+        chosen = self._choose(found, options, deadline)
+        asked = list(zip(found.wanted, known, strict=True))
+        same = self._beside.each(lambda each: each[0].is_same_at(chosen.point, each[1].tag, left_s(deadline)), asked)
+        return all(same)
+
+    def _eventual(self, found: Shards, options: CutOptions) -> TakenShards:
+        """Take a snapshot of each shard at whatever position its replica has."""
+
+        def take(shard: ShardTable) -> Snapshot | None:
+            try:
+                return shard.snapshot(lease_s=options.lease_s, where=options.where, timeout_s=options.timeout_s)
+            except Unavailable:
+                if not options.skip_unavailable:
+                    raise
+                return None
+
+        def close(taken: Snapshot | None) -> None:
+            if taken is not None:
+                taken.close()
+
+        taken = self._beside.each(take, found.wanted, close)
+        missing = tuple(shard.name for shard, each in zip(found.wanted, taken, strict=True) if each is None)
+        return TakenShards(tuple(each for each in taken if each is not None), None, missing)
+
+    def _read(self, found: Shards, chosen: _Chosen, options: CutOptions, deadline: float) -> list[Snapshot]:
+        taken = self._beside.each(
+            lambda each: each.snapshot_at(chosen.point, options.lease_s, options.where, left_s(deadline)),
+            found.wanted,
+            Snapshot.close,
+        )
+        if options.as_of is None:
+            # In this order: another thread that takes a write for included must find the cut that has it.
+            self._table.written.saw_cut(chosen.cut)
+            for shard, index in chosen.has:
+                shard.written.add_to_cut(index)
+        return taken
+
+    def _choose(self, found: Shards, options: CutOptions, deadline: float) -> _Chosen:
+        """Return the cut to read at."""
+        if options.as_of is not None:
+            cut = parse_cut(options.as_of)
+            return _Chosen(cut, CutPoint(str(cut), is_given=True))
+        # Before anything is asked: what is written from here on need not be in the cut.
+        highest = [(each, each.written.highest) for each in found.all]
+        has = [(each, index) for each, index in highest if index > each.written.in_cut]
+        if options.level == "linearizable":
+            cut = parse_cut(found.wanted[0].advance_clock(left_s(deadline)).cut)
+            self._check_last((cut,))
+            return _Chosen(cut, CutPoint(str(cut), has_clock=True), has)
+        wanted = {each.name for each in found.wanted}
+        has = [
+            (each, index) for each, index in has if each.name in wanted or each.written.settled > each.written.in_cut
+        ]
+        needed = dict(has)
+        asked = list({each.name: each for each in (*found.wanted, *needed)}.values())
+        told = self._beside.each(lambda each: each.seen(needed.get(each), left_s(deadline)), asked)
+        return self._lowest(told, len(found.wanted), has)
+
+    def _lowest(self, told: Sequence[SeenBody], wanted: int, has: Sequence[tuple[ShardTable, int]]) -> _Chosen:
+        """Return the cut of a consistent read: `told` by the shards that are wanted, and by others with writes to be in it."""
+        seen, last = [parse_cut(each.cut) for each in told], self._check_last([parse_cut(each.cut) for each in told])
+        written = max(each.written for each in told)
+        if written and (last is None or written > last.zxid):
+            last = Cut(seen[0].ensemble, Zxid(written))
+        cut = cut_of(seen[:wanted], last)
+        assert isinstance(cut, Cut), "all are of one ensemble"
+        return _Chosen(cut, CutPoint(str(cut)), has)
+
+    def _check_last(self, seen: Sequence[Cut]) -> Cut | None:
+        """Return the connection's last cut when it is of one ensemble with some others."""
+        last = self._table.written.cut
+        if isinstance(cut_of(seen), OtherEnsemble):
+            raise ReplicaUnavailable(
+                "replicas of the shards are connected to different ensembles of coordination: no cut has all of them; wait"
+                " until all servers use one"
+            )
+        if isinstance(cut_of(seen, last), OtherEnsemble):
+            raise SnapshotExpired(
+                f"coordination was set up anew since this connection has read at {last}: what it has may be older; connect"
+                " again"
+            )
+        return last
+
+
+__all__ = ["CUTS_MAX", "CutOptions", "CutReads", "ShardedSource", "Shards", "TakenShards"]

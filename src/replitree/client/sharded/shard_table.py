@@ -1,0 +1,111 @@
+"""A shard, as a read over shards asks it: for what a replica of it has seen, and for its snapshot at a cut."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from replitree.client.insert.terms import Written
+from replitree.client.read.read_options import ANSWER_S, CutPoint, ReadOptions, TimeIsUp
+from replitree.client.read.snapshot import Snapshot, SnapshotBody
+from replitree.client.table import Table
+from replitree.client.transport.catalog import ReplicaInfo
+
+T = TypeVar("T")
+
+
+class SeenBody(msgspec.Struct, frozen=True):
+    """What a replica answers when it is asked for a cut.
+
+    Attributes
+    ----------
+    cut
+        The highest cut that it can show; or a linearizable one.
+    written
+        The transaction from which on a cut has the entry that was asked about; 0: none was.
+    """
+
+    cut: str
+    written: int = 0
+
+
+class ShardTable(Table):
+    """A shard of a sharded table.  Any thread may use it.  Made by `ShardedTable`."""
+
+    @property
+    def written(self) -> Written:
+        """What this connection has written into the shard."""
+        return self._written
+
+    def seen(self, written: int | None, timeout_s: float) -> SeenBody:
+        """Return what a replica has seen of the shard's log (`replitree.protocol.sharded.cut`).
+
+        Parameters
+        ----------
+        written
+            The index of an entry that must be in the reader's cut; None: there is none.
+        timeout_s
+            When to give up, in seconds.
+
+        Raises
+        ------
+        Unavailable
+            No replica tells it in time.
+        """
+        asked = "" if written is None else f"&written={written}"
+        return self._ask_cut("GET", timeout_s, lambda wait_s: f"wait_s={wait_s:.3f}{asked}")
+
+    def advance_clock(self, timeout_s: float) -> SeenBody:
+        """Return a cut that has everything which was acknowledged before.  Errors as `seen`."""
+        return self._ask_cut("POST", timeout_s, lambda _: "")
+
+    def _ask_cut(self, method: str, timeout_s: float, query: Callable[[float], str]) -> SeenBody:
+        def ask(replica: ReplicaInfo, seconds: float, wait_s: float) -> SeenBody:
+            route = f"/v1/tables/{quote(self.name)}/cut?{query(wait_s)}"
+            return self._http.request(replica.address, method, route, timeout_s=seconds).decode(SeenBody)
+
+        try:
+            options = ReadOptions(timeout_s=timeout_s)
+            return self._router.ask(options.in_time(ask), timeout_s=timeout_s + ANSWER_S)
+        except TimeIsUp as over:
+            raise over.error from over
+
+    def snapshot_at(self, cut: CutPoint, lease_s: float | None, where: str | None, timeout_s: float) -> Snapshot:
+        """Return a snapshot at a cut.
+
+        Parameters
+        ----------
+        cut
+            Where.
+        lease_s, where, timeout_s
+            As of `Table.snapshot`.
+
+        Raises
+        ------
+        ReplicaBehind
+            No replica has heard of the cut in time, or has executed what is below.
+        SnapshotExpired
+            No replica knows any more what the shard was there, or has the parts.
+        Unavailable
+            No replica answers.
+        """
+        return self._snapshot(ReadOptions(timeout_s=timeout_s, where=where, lease_s=lease_s, cut=cut))
+
+    def is_same_at(self, cut: CutPoint, tag: str, timeout_s: float) -> bool:
+        """Tell whether the snapshot at a cut has a tag: see `Table.is_unchanged`; errors as `snapshot_at`."""
+        options = ReadOptions(timeout_s=timeout_s, cut=cut)
+        route = f"{options.path(self.name)}?{options.query(self._written)}&tag={tag}"
+        body: SnapshotBody = self._ask(options, route)[1]
+        return body.unchanged
+
+
+def left_s(deadline: float) -> float:
+    """Return how many seconds are left until a deadline (monotonic seconds)."""
+    return max(0.0, deadline - time.monotonic())
+
+
+__all__ = ["SeenBody", "ShardTable", "left_s"]
