@@ -22,6 +22,8 @@ CUTS = SmallModels(
         "cut-itself-left-out": 11,
         "next-parent-not-looked-for": 11,
         "open-shown": 10,
+        "own-end-not-reached": 12,
+        "own-write-above-the-cut": 14,
         "removed-taken-for-older": 12,
         "seen-after-the-end": 12,
         "seen-of-its-own-answer": 10,

@@ -24,6 +24,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "D2": "a joint insert, the end of its quorum, and a command are in a cut whole or not",
     "D3": "what was settled before a linearizable read began is in its cut",
     "D9": "the cuts of a reader never go back",
+    "D10": "what a client was told of is in the cut of its own consistent read",
 }
 
 
@@ -58,6 +59,8 @@ class Model(Declaration):
 
 
 CONSISTENT, LINEARIZABLE = "consistent", "linearizable"
+# A consistent read of a client that has made all inserts itself, and knows where in the logs they are.
+OWN = "own"
 
 MODELS = (
     Model(
@@ -131,5 +134,29 @@ MODELS = (
         reads=((CONSISTENT,),),
         cleans=(1,),
         probes=("read", "gone", "below all entries"),
+    ),
+    Model(
+        "cuts_own",
+        "a client inserts into both shards and reads, and may ask another replica of each",
+        inserts=(0,),
+        reads=((OWN,),),
+        has_seconds=True,
+        probes=("read", "own", "synced"),
+    ),
+    Model(
+        "cuts_own_quorum",
+        "a client inserts with a quorum and reads; it knows of one shard only where the quorum has ended",
+        inserts=(2,),
+        reads=((OWN,),),
+        joins=True,
+        probes=("read", "own", "settled"),
+    ),
+    Model(
+        "cuts_own_cleaned",
+        "a client inserts and reads, and the entries of a log are removed",
+        inserts=(0,),
+        reads=((OWN,),),
+        cleans=(0,),
+        probes=("read", "own", "own removed"),
     ),
 )

@@ -36,7 +36,7 @@ def wrong_answer(state: CutState, answered: Answered) -> Iterator[str]:
     for rows in answered.rows:
         missing = answered.due - {row.rstrip("m") for row in rows}
         if missing:
-            yield f"D3: {sorted(missing)} was settled when the read began"
+            yield f"{answered.promise}: {sorted(missing)} was settled when the read began"
     if answered.rows[0] != answered.rows[1]:
         yield "D2: the shards differ"
     for shard, (log, rows) in enumerate(zip(state.logs, answered.rows, strict=True)):

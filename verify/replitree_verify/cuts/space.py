@@ -21,7 +21,7 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log, next_index
-from replitree.protocol.core.stamps import GetStamped, Stamped, Zxid, stamp
+from replitree.protocol.core.stamps import BEFORE_ALL, GetStamped, Stamped, Zxid, stamp
 from replitree.protocol.insert.quorum import give_up, join
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.stages import Stage
@@ -40,7 +40,7 @@ from replitree.protocol.sharded.cut import (
     shown_at,
 )
 from replitree.protocol.sharded.joint_insert import JointInsert, joint_insert
-from replitree_verify.cuts.model import LINEARIZABLE, Model
+from replitree_verify.cuts.model import LINEARIZABLE, OWN, Model
 from replitree_verify.cuts.state import (
     ENSEMBLE,
     EPOCH,
@@ -62,6 +62,7 @@ from replitree_verify.cuts.state import (
     kept,
     looked_up,
     opened_in,
+    own_indexes,
     parent_reached,
     pruned,
     read_in_turn,
@@ -100,9 +101,9 @@ def roll(replica: Replica) -> Stage:
     return None
 
 
-def tell_seen(shard: TablePlace) -> Stage:
+def tell_seen(shard: TablePlace, own: fx.LogIndex | None) -> Stage:
     """Answer what a replica has seen."""
-    yield Heard((yield from seen_here(shard)))
+    yield Heard((yield from seen_here(shard, own)))
     return None
 
 
@@ -274,7 +275,10 @@ class Space(small_search.Space[CutState]):
                 begun = fresh._replace(stage="clock", place=place, due=due)
                 yield f"reader {number} begins", _at(state, number, begun)
             else:
-                for told, after, begun in self._asked(state, fresh._replace(stage="seen")):
+                begins = fresh._replace(stage="seen")
+                if levels[reader.number] == OWN:
+                    begins = begins._replace(own=own_indexes(state), due=settled_now(state))
+                for told, after, begun in self._asked(state, begins):
                     yield f"reader {number} {told}", _at(after, number, begun)
             return
         effect = self._kernel.effect(reader.place)
@@ -283,7 +287,7 @@ class Space(small_search.Space[CutState]):
             heard = self._kernel.effect(place) if place != END else None
             what = f"reader {number} at {SEATS[reader.seat]}: {type(effect).__name__} {told}"
             if isinstance(heard, Heard):
-                for more, then, next_one in self._hear(after, reader, heard.outcome):
+                for more, then, next_one in self._hear(after, number, reader, heard.outcome):
                     yield f"{what}{more}", _at(then, number, next_one)
             else:
                 yield what, _at(after, number, reader._replace(place=place))
@@ -293,7 +297,7 @@ class Space(small_search.Space[CutState]):
         for seat in range(reader.shard, len(state.told), len(SHARDS)):
             shard = parent_reached(state, seat)
             if reader.stage == "seen":
-                place = self._kernel.begin(tell_seen, shard)
+                place = self._kernel.begin(tell_seen, shard, reader.own[reader.shard])
             else:
                 # A linearizable read has asked no replica what it has seen.
                 by = None if reader.seen else PLACE
@@ -303,7 +307,9 @@ class Space(small_search.Space[CutState]):
                 after = state._replace(told=put(state.told, seat, zxid))
                 yield f"asks {SEATS[seat]}, which was told of {zxid}", after, reader._replace(seat=seat, place=place)
 
-    def _hear(self, state: CutState, reader: Reader, outcome: Any) -> Iterator[tuple[str, CutState, Reader]]:
+    def _hear(
+        self, state: CutState, number: int, reader: Reader, outcome: Any
+    ) -> Iterator[tuple[str, CutState, Reader]]:
         """Give what a reader does next when a replica has answered."""
         if outcome is None or isinstance(outcome, CutNotYet | CutGone):
             self.probes.add({CutNotYet: "not yet", CutGone: "gone"}.get(type(outcome), "in doubt"))
@@ -312,21 +318,26 @@ class Space(small_search.Space[CutState]):
         if reader.stage == "clock":
             shows = reader._replace(stage="show", shard=0, cut=outcome)
         elif reader.stage == "seen":
-            state = state._replace(ends=put(state.ends, reader.seat, outcome))
-            seen = (*reader.seen, outcome.seen)
-            shows = reader._replace(seen=seen, shard=reader.shard + 1)
+            # What it told of an entry is for this reader only.
+            state = state._replace(ends=put(state.ends, reader.seat, CutEnd(outcome.index, outcome.seen)))
+            seen, written = (*reader.seen, outcome.seen), Zxid(max(reader.written, outcome.written))
+            if reader.own[reader.shard] is not None:
+                index = layout.log_entry(SHARDS[reader.shard], fx.LogIndex(reader.own[reader.shard] or 0))
+                self.probes.add("own" if state.tree.exists(index) else "own removed")
+            shows = reader._replace(seen=seen, written=written, shard=reader.shard + 1)
             # Without the answer of every shard there is no cut: it may be above none of them.
             if len(seen) == len(SHARDS):
                 last = Cut(ENSEMBLE, Zxid(reader.last)) if reader.last >= 0 else None
-                cut = cut_of([Cut(ENSEMBLE, each) for each in seen], last)
+                cut = cut_of([Cut(ENSEMBLE, each) for each in seen], last, written)
                 assert isinstance(cut, Cut)
-                shows = shows._replace(stage="show", shard=0, cut=cut.zxid)
+                shows = shows._replace(stage="show", shard=0, cut=cut.zxid, own=(None, None), written=BEFORE_ALL)
         else:
             rows = (*reader.rows, self._shown(state, reader, outcome))
             shows = reader._replace(rows=rows, shard=reader.shard + 1)
             if len(rows) == len(SHARDS):
                 self.probes.add("read")
-                ended = Answered(reader.cut, rows, reader.due, reader.last)
+                promise = "D10" if self.model.reads[number][reader.number] == OWN else "D3"
+                ended = Answered(reader.cut, rows, reader.due, promise, reader.last)
                 yield f" -> {rows} at {reader.cut}", state, Reader(reader.number + 1, last=reader.cut, answered=ended)
                 return
         for told, after, asked in self._asked(state, shows):

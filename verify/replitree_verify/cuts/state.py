@@ -11,7 +11,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, SettleEntry, encode_entry, quorum_of
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.part_set import PartSet
-from replitree.protocol.core.stamps import StampedNode, Zxid
+from replitree.protocol.core.stamps import BEFORE_ALL, StampedNode, Zxid
 from replitree.protocol.insert.quorum import FIRST_VERSION
 from replitree.protocol.sharded.cut import CutEnd, clock
 from replitree.protocol.sharded.joint_insert import JointInsert
@@ -59,8 +59,8 @@ class Answered(NamedTuple):
     ----------
     cut, rows
         What it shows.
-    due
-        Of a linearizable one: what was settled when it began.
+    due, promise
+        What must be in it, because it was settled when the read began, and the invariant that says so.
     last
         The reader's cut before it; -1: it had none.
     """
@@ -68,6 +68,7 @@ class Answered(NamedTuple):
     cut: int
     rows: tuple[Rows, ...]
     due: frozenset[str]
+    promise: str
     last: int
 
 
@@ -84,6 +85,8 @@ class Reader(NamedTuple):
         What the replicas have answered that it has asked what they have seen.
     cut, rows
         The cut, and what was shown there so far.
+    own, written
+        Of a client that reads what it has inserted: the index in each shard, and the transactions that replicas have told.
     due, last, answered
         As of `Answered`; what its last read has shown.
     """
@@ -96,6 +99,8 @@ class Reader(NamedTuple):
     seen: tuple[Zxid, ...] = ()
     cut: int = -1
     rows: tuple[Rows, ...] = ()
+    own: tuple[fx.LogIndex | None, ...] = (None, None)
+    written: Zxid = BEFORE_ALL
     due: frozenset[str] = frozenset()
     last: int = -1
     answered: Answered | None = None
@@ -252,6 +257,18 @@ def rows_of(log: tuple[Written, ...], parts: PartSet) -> Rows:
     """Return the rows of the parts of a shard."""
     joints = {each.at: each.entry.joint for each in log if isinstance(each.entry, GetEntry)}
     return tuple(sorted(f"{joints[fx.LogIndex(part.block_min)]}{'m' if part.mutation else ''}" for part in parts))
+
+
+def own_indexes(state: CutState) -> tuple[fx.LogIndex | None, ...]:
+    """Return what a client knows of its inserts, which were answered: the last index in the log of each shard.
+
+    Of the end of a quorum it knows the index in the first shard.
+    """
+    kinds = ((GetEntry, SettleEntry), (GetEntry,))
+    return tuple(
+        max((each.at for each in log if isinstance(each.entry, kind)), default=None)
+        for log, kind in zip(state.logs, kinds, strict=True)
+    )
 
 
 def settled_now(state: CutState) -> frozenset[str]:

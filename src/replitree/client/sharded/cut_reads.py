@@ -241,11 +241,8 @@ class CutReads:
 
     def _lowest(self, told: Sequence[SeenBody], wanted: int, has: Sequence[tuple[ShardTable, int]]) -> _Chosen:
         """Return the cut of a consistent read: `told` by the shards that are wanted, and by others with writes to be in it."""
-        seen, last = [parse_cut(each.cut) for each in told], self._check_last([parse_cut(each.cut) for each in told])
-        written = max(each.written for each in told)
-        if written and (last is None or written > last.zxid):
-            last = Cut(seen[0].ensemble, Zxid(written))
-        cut = cut_of(seen[:wanted], last)
+        seen = [parse_cut(each.cut) for each in told]
+        cut = cut_of(seen[:wanted], self._check_last(seen), Zxid(max(each.written for each in told)))
         assert isinstance(cut, Cut), "all are of one ensemble"
         return _Chosen(cut, CutPoint(str(cut)), has)
 

@@ -213,7 +213,7 @@ def name_ensemble(root: str, fresh: str) -> fx.Procedure[str | None]:
 # --- the client: which cut ----------------------------------------------------------------------------------------------------
 
 
-def cut_of(seen: Sequence[Cut], last: Cut | None = None) -> Cut | OtherEnsemble:
+def cut_of(seen: Sequence[Cut], last: Cut | None = None, written: Zxid = BEFORE_ALL) -> Cut | OtherEnsemble:
     """Return the cut of a consistent read.
 
     Parameters
@@ -221,7 +221,9 @@ def cut_of(seen: Sequence[Cut], last: Cut | None = None) -> Cut | OtherEnsemble:
     seen
         What a replica of each shard has seen (`seen_here`).
     last
-        The highest cut that the client has read, or that has what it has written; None: it has none.
+        The highest cut that the client has read; None: it has read none.
+    written
+        The highest `CutEnd.written` of what the client has written since; `BEFORE_ALL`: nothing.
 
     >>> cut_of([Cut("e", Zxid(7)), Cut("e", Zxid(5))]), cut_of([Cut("e", Zxid(5))], Cut("e", Zxid(6)))
     (Cut(ensemble='e', zxid=5), Cut(ensemble='e', zxid=6))
@@ -231,7 +233,7 @@ def cut_of(seen: Sequence[Cut], last: Cut | None = None) -> Cut | OtherEnsemble:
         return OtherEnsemble()
     lowest = min(each.zxid for each in seen)
     # A replica that is asked for more than it has seen waits until it has.
-    return Cut(seen[0].ensemble, lowest if last is None else Zxid(max(lowest, last.zxid)))
+    return Cut(seen[0].ensemble, Zxid(max(lowest, written, BEFORE_ALL if last is None else last.zxid)))
 
 
 def advance_clock(place: str) -> fx.Procedure[Zxid | None]:
