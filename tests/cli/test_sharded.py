@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from replitree.client.connection import Connection
+from replitree.client.sharded.sharded_table import ShardedTable
 from tests.cli.conftest import Run, connected
 from tests.replica.inprocess import InProcessCluster
 
@@ -60,3 +61,21 @@ def test_shards_need_a_key(run: Run, connection: Connection) -> None:
     assert refused.status != 0
     assert "shard_by" in refused.err
     assert connection.tables() == ()
+
+
+def test_duckdb_asks_a_sharded_table_at_a_level_and_at_a_cut(run: Run, connection: Connection) -> None:
+    table = connection.create_table("d", COLUMNS, order_by="k", shard_by="k", shards=2, buckets=8)
+    assert isinstance(table, ShardedTable)
+    table.insert({"k": list(range(40)), "v": [0.5] * 40})
+    cut = table.snapshot().cut
+    table.insert({"k": list(range(40, 60)), "v": [0.5] * 20})
+    query = ("sql", "select count(*) as n, max(k) as k from d", "--engine", "duckdb", "--json", *URL)
+    assert run(*query).json["rows"] == [{"n": 60, "k": 59}]
+    assert run(*query, "--as-of", f"d={cut}").json["rows"] == [{"n": 40, "k": 39}]
+    for level in ("consistent", "linearizable", "eventual"):
+        assert run(*query, "--level", level).json["rows"] == [{"n": 60, "k": 59}]
+    refused = run(*query, "--level", "sequential")
+    assert refused.status != 0
+    assert "use eventual, consistent, linearizable" in refused.err.replace("\n", " ")
+    refused = run(*query, "--as-of", "41")
+    assert "each shard has a log of its own" in refused.err.replace("\n", " ")

@@ -7,9 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import duckdb
+import polars as pl
+import pyarrow.compute as pc
 import pytest
 
 from replitree.client.connection import Connection
+from replitree.client.read.engines import duckdb_view
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.errors import (
@@ -330,3 +334,45 @@ def test_an_entry_that_was_removed_is_in_the_cut(cluster: InProcessCluster, tabl
     after = node.request("GET", "/v1/tables/d~0/cut?written=1&wait_s=20")[1]
     assert after["written"] > before["written"] > 0
     assert len(keys(table)) == 120
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_has_the_files_of_all_shards(table: ShardedTable) -> None:
+    table.insert(rows(0, 100))
+    found = table.scan(["k", "v"]).dataset()
+    assert found.schema.names == ["k", "v"]
+    assert sorted(found.to_table()["k"].to_pylist()) == list(range(100))
+    few = table.snapshot().dataset(["v", "k"], "k >= 90")
+    assert few.count_rows() == 10
+    assert sorted(few.to_table(filter=pc.field("k") < 95)["k"].to_pylist()) == list(range(90, 95))
+    assert table.scan(where="k = 1 and k = 2").dataset().count_rows() == 0
+    with pytest.raises(BadInput, match="to_reader"):
+        table.scan(final=True).dataset()
+
+
+def test_duckdb_and_polars_read_the_files_of_all_shards(table: ShardedTable) -> None:
+    table.insert(rows(0, 100))
+    con = duckdb.connect()
+    assert table.scan().native_paths() is None
+    with table.snapshot(lease_s=30) as snapshot:
+        paths = snapshot.scan(["k"]).native_paths()
+        assert paths is not None
+        assert len(paths) == 2
+        duckdb_view(con, snapshot.scan(), "held")
+        assert con.execute("SELECT count(*), sum(k) FROM held").fetchall() == [(100, 4950)]
+    for scan in (table.scan(), table.scan(where="k < 50"), table.scan(final=True), table.scan(where="k + 1 < 51")):
+        relation = scan.to_duckdb(con, "shown")
+        frame = scan.to_polars(lazy=True)
+        assert relation.filter("k = 7").fetchall() == [(7, 7 / 3, "7")]
+        assert frame.filter(pl.col("k") == 7).collect()["s"].to_list() == ["7"]
+        assert scan.to_polars().height == scan.count() == scan.to_pandas().shape[0]
+    assert con.execute("SELECT count(*) FROM shown").fetchall() == [(50,)]
+
+
+def test_a_plan_has_that_of_each_shard(table: ShardedTable) -> None:
+    table.insert(rows(0, 100))
+    plan = table.scan(where="k < 50").explain()
+    assert plan.count("condition") == 2
+    assert "d~0 at 1" in plan

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 
 class Level(StrEnum):
-    """The levels of reads, as `replitree.protocol.state.read` has them."""
+    """The levels of reads: those of tables (`replitree.protocol.state.read`), and of sharded ones (`protocol.sharded.cut`)."""
 
     EVENTUAL = "eventual"
     SEQUENTIAL = "sequential"
+    CONSISTENT = "consistent"
     LINEARIZABLE = "linearizable"
 
 
@@ -80,14 +81,19 @@ Unchecked = Annotated[
 
 Indexes = list[str] | None
 AtLevel = Annotated[
-    Level | None, typer.Option("--level", help="What a query is promised; eventual when nothing is said.")
+    Level | None,
+    typer.Option(
+        "--level",
+        help="What a query is promised: eventual or linearizable; sequential of tables that are not sharded, consistent of"
+        " sharded ones. Without it: eventual, and consistent of sharded tables.",
+    ),
 ]
 AsOf = Annotated[
     Indexes,
     typer.Option(
         "--as-of",
-        metavar="[TABLE=]INDEX|TIME",
-        help="Ask a table as it was when its log had so many entries, or at a time.",
+        metavar="[TABLE=]INDEX|TIME|CUT",
+        help="Ask a table as it was when its log had so many entries, or at a time; a sharded one as it was at a cut.",
     ),
 ]
 MinIndex = Annotated[
@@ -301,7 +307,8 @@ def by_table(
     Raises
     ------
     BadInput
-        It names no index (and no time and no tag either), or a table that is not there, or none although there are several.
+        It names no index (and no time, no tag and no cut either), or a table that is not there, or none although there are
+        several.
 
     >>> by_table(["41"], "--as-of", ["events"]), by_table(["a=1", "b=2026-11-27T02:00Z"], "--as-of", ["a", "b"])
     ({'events': 41}, {'a': 1, 'b': '2026-11-27T02:00Z'})
@@ -318,10 +325,11 @@ def by_table(
             raise BadInput(f"{option} {text}: a table and an index of its log, as in TABLE=41; the tables are {known}")
         if not is_index:
             from replitree.client.read.as_of import parse_time
+            from replitree.protocol.sharded.cut import parse_cut
             from replitree.protocol.upkeep.tags import check_tag_name
 
             try:
-                (check_tag_name if index[:1].isalpha() else parse_time)(index)
+                (parse_cut if "@" in index else check_tag_name if index[:1].isalpha() else parse_time)(index)
             except BadInput as error:
                 raise BadInput(f"{option} {text}: {error}") from error
         found[name or meant[0]] = int(index) if is_index else index

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 from replitree.cli.tables.sql_rows import SqlFormat
-
-if TYPE_CHECKING:
-    from replitree.protocol.state.read import ReadLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,14 +20,14 @@ class Asked:
     known
         All tables of the cluster.
     level, timeout_s
-        As of `Table.snapshot`, for all of its tables.
+        As of `Table.snapshot`, for all of its tables; a sharded table has other levels, and refuses those that it has not.
     as_of, min_index
         As of `Table.snapshot`, by the table's name; a table in `as_of` has no level.
     """
 
     text: str
     known: tuple[str, ...]
-    level: ReadLevel | None = None
+    level: Any = None
     as_of: Mapping[str, int | str] | None = None
     min_index: Mapping[str, int] | None = None
     timeout_s: float = 30.0

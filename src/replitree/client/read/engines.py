@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from replitree.errors import EngineMissing
 
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
-
-    from replitree.client.read.scan import Scan
-    from replitree.client.read.snapshot import Snapshot
+    from pyarrow.dataset import Dataset
 
 NAMES = {"duckdb": "DuckDB", "pandas": "pandas", "polars": "Polars"}
 """Extras of the distribution, which have the packages' own names, and what messages call them."""
@@ -31,6 +29,45 @@ NAMES = {"duckdb": "DuckDB", "pandas": "pandas", "polars": "Polars"}
 
 HELD = "__replitree_"
 """Before a view's name, the name of what keeps its snapshot."""
+
+
+class HeldSnapshot(Protocol):
+    """What is scanned: a snapshot of a table, or of the shards of one."""
+
+    def check(self) -> None:
+        """Do nothing, unless the files may go at any time.  Raises `LeaseLost`."""
+
+
+class EngineScan(Protocol):
+    """A scan of one snapshot, as engines read it: `Scan`, or `ShardedScan`."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its Arrow schema."""
+
+    @property
+    def snapshot(self) -> HeldSnapshot | None:
+        """What is scanned."""
+
+    @property
+    def is_native(self) -> bool:
+        """Whether a dataset has just its rows."""
+
+    def native_paths(self) -> list[Path] | None:
+        """Return the files that an engine may read by itself; None when it must not."""
+
+    def dataset(self) -> Dataset:
+        """Return the rows as a dataset."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read the rows batch by batch."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the rows as a capsule of Arrow's C stream interface."""
 
 
 def engine(extra: str) -> Any:
@@ -56,7 +93,7 @@ def polars_frame(read: Callable[[], pa.Table]) -> pl.DataFrame:
     return frame
 
 
-def polars_lazy(scan: Scan, is_native: Callable[[Snapshot | None], bool]) -> pl.LazyFrame:
+def polars_lazy(scan: EngineScan) -> pl.LazyFrame:
     """Return a LazyFrame of a scan of one snapshot."""
     polars = engine("polars")
     paths = scan.native_paths()
@@ -66,13 +103,15 @@ def polars_lazy(scan: Scan, is_native: Callable[[Snapshot | None], bool]) -> pl.
         held = _polars_source(lambda: iter(()), files.collect_schema(), scan)
         joined: pl.LazyFrame = polars.concat([files, held])
         return joined
-    if is_native(scan.snapshot):
+    if scan.is_native:
         native: pl.LazyFrame = polars.scan_pyarrow_dataset(scan.dataset())
         return native
     return _polars_source(scan.batches, polars.from_arrow(scan.schema.empty_table()).schema, scan)
 
 
-def _polars_source(batches: Callable[[], Iterator[pa.RecordBatch]], schema: pl.Schema, held: Scan) -> pl.LazyFrame:
+def _polars_source(
+    batches: Callable[[], Iterator[pa.RecordBatch]], schema: pl.Schema, held: EngineScan
+) -> pl.LazyFrame:
     """Return a LazyFrame of rows that are read anew for each query."""
     polars = engine("polars")
     from polars.io.plugins import register_io_source
@@ -103,7 +142,7 @@ def _polars_source(batches: Callable[[], Iterator[pa.RecordBatch]], schema: pl.S
 class _SnapshotKeeper:
     """No rows, as a stream of Arrow's: what DuckDB reads beside files keeps their snapshot."""
 
-    def __init__(self, scan: Scan) -> None:
+    def __init__(self, scan: EngineScan) -> None:
         self._scan = scan
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
@@ -113,13 +152,11 @@ class _SnapshotKeeper:
         return self._scan.schema.empty_table().__arrow_c_stream__(requested_schema)
 
 
-def duckdb_relation(
-    con: DuckDBPyConnection, scan: Scan, is_native: Callable[[Snapshot | None], bool], name: str | None
-) -> DuckDBPyRelation:
+def duckdb_relation(con: DuckDBPyConnection, scan: EngineScan, name: str | None) -> DuckDBPyRelation:
     """Return a scan of one snapshot as a relation of DuckDB, also as a view of this name."""
     engine("duckdb")
     paths = scan.native_paths()
-    rows = scan.dataset() if paths is None and is_native(scan.snapshot) else scan
+    rows = scan.dataset() if paths is None and scan.is_native else scan
     columns = ", ".join(_quoted(column) for column in scan.names)
     if name is None:
         if paths is None:
@@ -129,6 +166,8 @@ def duckdb_relation(
     # A registered object stays for as long as the connection, or until another one takes its name.
     if paths is None:
         con.unregister(f"{HELD}{name}")
+        # A view of files that has the name gives way to no registered object.
+        con.execute(f"DROP VIEW IF EXISTS temp.{_quoted(name)}")
         con.register(name, rows)
     else:
         con.register(f"{HELD}{name}", _SnapshotKeeper(scan))
@@ -136,7 +175,7 @@ def duckdb_relation(
     return con.table(name)
 
 
-def duckdb_view(con: DuckDBPyConnection, scan: Scan, name: str) -> None:
+def duckdb_view(con: DuckDBPyConnection, scan: EngineScan, name: str) -> None:
     """Make a view of a scan of one snapshot, which the caller keeps for as long as the view is used.
 
     Parameters
@@ -144,7 +183,7 @@ def duckdb_view(con: DuckDBPyConnection, scan: Scan, name: str) -> None:
     con
         Gets the view, in the place of one of this name.
     scan
-        Made by `Snapshot.scan`.
+        Made by `Snapshot.scan` or `ShardedSnapshot.scan`.
     name
         Of the view.
 
@@ -155,7 +194,7 @@ def duckdb_view(con: DuckDBPyConnection, scan: Scan, name: str) -> None:
     """
     paths = scan.native_paths()
     if paths is None:
-        scan.to_duckdb(con, name)
+        duckdb_relation(con, scan, name)
     else:
         # No object of Arrow's beside the files: DuckDB would import pandas for it, which takes longer than a small query.
         _view_of_files(con, name, paths, ", ".join(_quoted(column) for column in scan.names))

@@ -244,7 +244,7 @@ class Scan:
         """
         from replitree.client.read.engines import polars_frame, polars_lazy
 
-        return polars_lazy(self._bound(), self._is_native) if lazy else polars_frame(self.to_arrow)
+        return polars_lazy(self._bound()) if lazy else polars_frame(self.to_arrow)
 
     def to_duckdb(self, con: DuckDBPyConnection, name: str | None = None) -> DuckDBPyRelation:
         """Give DuckDB one snapshot, taken now; DuckDB reads it when the relation is used.
@@ -263,7 +263,7 @@ class Scan:
         """
         from replitree.client.read.engines import duckdb_relation
 
-        return duckdb_relation(con, self._bound(), self._is_native, name)
+        return duckdb_relation(con, self._bound(), name)
 
     def to_df(self, spark: SparkSession, *, through: Through | None = None) -> DataFrame:
         """Give one snapshot to Spark: see `Table.to_df`.
@@ -351,6 +351,13 @@ class Scan:
         """The snapshot that is scanned; None when each result takes its own."""
         return self._source.snapshot
 
+    @property
+    def is_native(self) -> bool:
+        """Whether a dataset of Arrow's has just the rows of this scan of one snapshot."""
+        assert self.snapshot is not None
+        predicate = self._predicate(self.snapshot.definition)
+        return not self._options.final and (predicate is None or not predicate.is_computed)
+
     def check(self) -> None:
         """Do nothing when the columns are there and the condition can be used, by the columns that are known here.
 
@@ -399,12 +406,6 @@ class Scan:
         from replitree.storage.sql.predicate_parser import parse_predicate
 
         return parse_predicate(self._options.where, definition)
-
-    def _is_native(self, snapshot: Snapshot | None) -> bool:
-        """Tell whether a dataset of Arrow's has just the rows of this scan."""
-        assert snapshot is not None
-        predicate = self._predicate(snapshot.definition)
-        return not self._options.final and (predicate is None or not predicate.is_computed)
 
     def _count(self, snapshot: Snapshot) -> int:
         predicate = self._predicate(snapshot.definition)

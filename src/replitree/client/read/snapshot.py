@@ -49,7 +49,7 @@ from replitree.client.transport.lease import Lease
 from replitree.client.transport.stored import StoredParts, Through
 from replitree.errors import BadInput, CorruptPart, ReplitreeError, RowsUnavailable, SnapshotExpired
 from replitree.protocol.core.parts import parse_part
-from replitree.storage.parts.manifest import FileEntry, PartManifest, manifest_problem
+from replitree.storage.parts.manifest import PartManifest, manifest_problem
 from replitree.storage.parts.part_folder import DamagedFile
 from replitree.storage.parts.verified import CheckedFile, CheckedPart, Problem, is_whole_file, sound_path
 from replitree.storage.schema.bounds import Scalar
@@ -548,33 +548,9 @@ class Snapshot:
         RowsUnavailable
             A part that can hold such rows can't be read.
         """
-        from replitree.storage.rewrite.dataset import parts_dataset
+        from replitree.client.read.dataset import dataset_of
 
-        predicate = self._predicate(where)
-        if predicate is not None and predicate.is_computed:
-            raise BadInput(
-                f"the condition {where!r} is calculated for each row, which no dataset does: use scan(where=…).to_reader(),"
-                " or leave it to the engine"
-            )
-        # A part whose files are damaged everywhere is read from another replica's files.
-        found = {
-            part.part: self.others[part.part].manifest if part.part in self.others else part.manifest
-            for part in self.select(where)
-        }
-        parts = {part.part: part for part in self.parts if part.part in found}
-
-        def find(name: str, manifest: PartManifest, entry: FileEntry) -> CheckedFile:
-            (checked,) = self.checked([parts[name]])
-            if checked.manifest.files != manifest.files:
-                raise CorruptPart(
-                    f"part {name} of table {self.definition.name} is read from other files by now: make the dataset again"
-                )
-            return next(file for file in checked.files if file.entry == entry)
-
-        def prepare(names: Sequence[str]) -> None:
-            self.checked([parts[name] for name in names])
-
-        return parts_dataset(found, self.definition, columns, find, prepare, predicate)
+        return dataset_of((self,), self.definition, columns, where)
 
     @check_arguments
     def scan(self, columns: Sequence[str] | None = None, where: str | None = None, *, final: bool = False) -> Scan:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, overload
 
 from typing_extensions import override
 
@@ -24,9 +25,14 @@ from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
     from pandas import DataFrame as PandasFrame
+    from polars import DataFrame as PolarsFrame
+    from polars import LazyFrame
+    from pyarrow.dataset import Dataset
 
     from replitree.client.read.scan import Scan
+    from replitree.storage.sql.predicate import Predicate
 
 T = TypeVar("T")
 
@@ -152,6 +158,12 @@ class ShardedSnapshot:
         """Read rows batch by batch, shard after shard, in bounded memory; parameters and errors as `to_arrow`."""
         yield from self.scan(columns, where, final=final).batches()
 
+    def dataset(self, columns: Sequence[str] | None = None, where: str | None = None) -> Dataset:
+        """Return the rows as a dataset of Arrow's, with the files of all shards: see `Snapshot.dataset`."""
+        from replitree.client.read.dataset import dataset_of
+
+        return dataset_of(self.shards, self.definition, columns, where)
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows as a capsule of Arrow's C stream interface."""
         return self.scan().__arrow_c_stream__(requested_schema)
@@ -217,6 +229,8 @@ class ShardedScan:
         """The snapshots that are scanned; None when each result takes its own."""
         return self._snapshot
 
+    # --- checks -------------------------------------------------------------------------------------------------------
+
     def check(self) -> None:
         """Do nothing when the columns are there and the condition can be used.
 
@@ -226,10 +240,14 @@ class ShardedScan:
             Says what is wrong.
         """
         self._definition.selected(self._columns)
-        if self._where is not None:
-            from replitree.storage.sql.predicate_parser import parse_predicate
+        self._predicate()
 
-            parse_predicate(self._where, self._definition)
+    def _predicate(self) -> Predicate | None:
+        if self._where is None:
+            return None
+        from replitree.storage.sql.predicate_parser import parse_predicate
+
+        return parse_predicate(self._where, self._definition)
 
     def to_arrow(self) -> pa.Table:
         """Read all rows, of several shards at once.
@@ -276,6 +294,22 @@ class ShardedScan:
         """Return the schema as a capsule of Arrow's C data interface."""
         return self.schema.__arrow_c_schema__()
 
+    def dataset(self) -> Dataset:
+        """Return the rows as a dataset of Arrow's, with the files of all shards.  Its files stay until it is dropped.
+
+        Raises
+        ------
+        BadInput
+            The scan is ``final``, or its condition is calculated for each row; use `to_reader`.
+        """
+        if self._final:
+            raise BadInput(
+                "a final scan reads all parts of a partition together, which no dataset does: use to_reader()"
+            )
+        return (self._snapshot or self._take(LEASE_S)).dataset(self._columns, self._where)
+
+    # --- engines ------------------------------------------------------------------------------------------------------
+
     def to_pandas(self, **options: Any) -> PandasFrame:
         """Read all rows as a pandas DataFrame; `options` as of pyarrow's ``Table.to_pandas``.
 
@@ -288,6 +322,56 @@ class ShardedScan:
 
         engine("pandas")
         return self.to_arrow().to_pandas(**options)
+
+    @overload
+    def to_polars(self, *, lazy: Literal[False] = False) -> PolarsFrame: ...
+
+    @overload
+    def to_polars(self, *, lazy: Literal[True]) -> LazyFrame: ...
+
+    def to_polars(self, *, lazy: bool = False) -> PolarsFrame | LazyFrame:
+        """Read all rows as a Polars DataFrame, or give Polars a frame that reads when it is collected: see `Scan.to_polars`.
+
+        Parameters
+        ----------
+        lazy
+            Return a LazyFrame of one cut, taken now.
+
+        Raises
+        ------
+        EngineMissing
+            Polars is not installed.  Other errors as `to_arrow`.
+        """
+        from replitree.client.read.engines import polars_frame, polars_lazy
+
+        return polars_lazy(self._bound()) if lazy else polars_frame(self.to_arrow)
+
+    def to_duckdb(self, con: DuckDBPyConnection, name: str | None = None) -> DuckDBPyRelation:
+        """Give DuckDB the rows at one cut, taken now; parameters and errors as `Scan.to_duckdb`."""
+        from replitree.client.read.engines import duckdb_relation
+
+        return duckdb_relation(con, self._bound(), name)
+
+    def native_paths(self) -> list[Path] | None:
+        """Return the files of all shards, when an engine may read them by itself: see `Scan.native_paths`."""
+        if self._snapshot is None or self._where is not None or self._final:
+            return None
+        paths: list[Path] = []
+        for each in self._snapshot.shards:
+            # An engine takes the columns of the first file for those of all.
+            found = each.scan(self._columns).native_paths() if each.parts else []
+            if found is None:
+                return None
+            paths += found
+        return paths or None
+
+    @property
+    def is_native(self) -> bool:
+        """Whether a dataset of Arrow's has just the rows of this scan of one snapshot."""
+        predicate = self._predicate()
+        return not self._final and (predicate is None or not predicate.is_computed)
+
+    # --- looking ------------------------------------------------------------------------------------------------------
 
     def count(self) -> int:
         """Count the rows.  Errors as `to_arrow`."""
@@ -313,6 +397,11 @@ class ShardedScan:
                 left -= found[-1].num_rows
         return pa.Table.from_batches(found) if found else self.schema.empty_table()
 
+    def explain(self) -> str:
+        """Say how the rows of each shard are read: see `Scan.explain`.  Errors as `to_arrow`."""
+        snapshot = self._snapshot or self._take(None)
+        return "\n\n".join(scan.explain() for scan in self._scans(snapshot))
+
     # --- snapshots ----------------------------------------------------------------------------------------------------
 
     def _scans(self, snapshot: ShardedSnapshot) -> list[Scan]:
@@ -334,6 +423,11 @@ class ShardedScan:
     def _held(self) -> AbstractContextManager[ShardedSnapshot]:
         """Return a context of the snapshots that releases the leases which were taken for it."""
         return nullcontext(self._snapshot) if self._snapshot is not None else self._take(LEASE_S)
+
+    def _bound(self) -> ShardedScan:
+        """Return this scan of one cut, whose files stay for as long as Python has the scan."""
+        snapshot = self._snapshot or self._take(LEASE_S)
+        return snapshot.scan(self._columns, self._where, final=self._final)
 
 
 __all__ = ["ShardedScan", "ShardedSnapshot", "not_yet", "refuse_rest"]
