@@ -13,7 +13,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core.layout import TablePlace, log
 from replitree.protocol.core.run import translate
 from replitree.protocol.state.read import end_of_log
-from replitree.replica.table import end_of_log as asking
+from replitree.replica.perform import end_of_log as asking
 from tests.faults.process import serve
 
 SYNC_ALONE = ("-m", "tests.faults.sync_alone")

@@ -14,7 +14,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.run import translate
 from replitree.protocol.state.read import end_of_log
-from replitree.replica.table import end_of_log as asking
+from replitree.replica.perform import end_of_log as asking
 from tests.faults.process import serve
 
 UNSYNCED = ("-m", "tests.faults.unsynced")

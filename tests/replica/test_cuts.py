@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from threading import Event
+from types import SimpleNamespace
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 
+from replitree.coordination.memory import MemoryCoordination, SharedTree
+from replitree.coordination.tree import Tree
+from replitree.errors import CoordinationUnavailable, SnapshotExpired
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.sharded.cut import Cut, cut_of, ensemble, parse_cut
+from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.log import encode_log
+from replitree.protocol.core.stamps import Zxid
+from replitree.protocol.membership.table import table_nodes
+from replitree.protocol.sharded.cut import Cut, EnsembleValue, cut_of, ensemble, parse_cut
+from replitree.replica.perform.progress import Progress
+from replitree.replica.table.cuts import Cuts
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows
 
+T = TypeVar("T")
 TABLES = ("t", "u")
 
 
@@ -118,3 +133,88 @@ def test_a_linearizable_cut_has_what_was_acknowledged_before(
     # This replica's session learns of the cut by the clock.
     assert rows_at(second, "t", at, clock=1) == rows_at(first, "t", at, clock=1) == 10
     assert parse_cut(second.post("cut")["cut"]).zxid > at.zxid
+
+
+# --- questions that readers share -------------------------------------------------------------------------------------
+
+
+class Asking:
+    """Asks coordination about the cuts of one shard; a test lets the answers come."""
+
+    def __init__(self) -> None:
+        self.shared = SharedTree(Tree())
+        self.coordination, self.gate, self.begun = MemoryCoordination(self.shared), Event(), Event()
+        self.place = layout.sharded("/c", "d")
+        paths = ("/c", "/c/tables", "/c/sharded", self.place)
+        shard = TablePlace("/c/tables/d~0", incarnation="s0")
+        for commit in (fx.Commit(*map(fx.Create, paths)), fx.Commit(*table_nodes(shard, b"", b"", encode_log(shard)))):
+            assert isinstance(self.coordination.perform(commit), fx.Applied)
+        self.questions = 0
+        self.cuts = Cuts(lambda: self.coordination, Progress(Replica(shard, "r1")), self._asked)
+        self.log = layout.log_create(shard)
+
+    def _asked(self) -> None:
+        self.questions += 1
+        self.begun.set()
+        assert self.gate.wait(60)
+
+    def append(self) -> None:
+        """Put an entry into the log."""
+        self.coordination.perform(fx.Commit(fx.Create(self.log, sequential=True)))
+
+
+def test_many_readers_of_cuts_share_a_question_that_begins_after_they_came() -> None:
+    asking = Asking()
+
+    async def ask(question: Callable[[], Coroutine[Any, Any, T]]) -> list[T]:
+        asking.questions = 0
+        asking.gate.clear()
+        asking.begun.clear()
+        first = asyncio.create_task(question())
+        await asyncio.to_thread(asking.begun.wait, 10)
+        others = [asyncio.create_task(question()) for _ in range(50)]
+        await asyncio.sleep(0)  # no time passes: the others begin
+        asking.append()  # acknowledged while the first question is on its way
+        asking.gate.set()
+        return [await first, *await asyncio.gather(*others)]
+
+    ends = asyncio.run(ask(lambda: asking.cuts.end(10)))
+    assert [each.end and each.end.index for each in ends[1:]] == [1] * 50
+    assert asking.questions == 2
+    cuts = asyncio.run(ask(lambda: asking.cuts.clock(10)))
+    assert len({each.zxid for each in cuts[1:]}) == 1
+    assert cuts[1].zxid > cuts[0].zxid
+    assert asking.questions == 2
+    # Nothing is asked for a cut that an earlier answer has seen; the clock tells of another one.
+    asking.questions = 0
+    known = asyncio.run(asking.cuts.known(Cut(ends[1].ensemble, Zxid(1)), 10, by_clock=False))
+    assert (known.end is not None, asking.questions) == (True, 0)
+    clocked = asyncio.run(asking.cuts.known(cuts[1], 10, by_clock=True))
+    assert clocked.end is not None
+    assert clocked.end.seen >= cuts[1].zxid
+    assert asking.questions <= 1
+
+
+def test_what_an_earlier_session_has_told_counts_for_nothing() -> None:
+    asking = Asking()
+    asking.gate.set()
+    first = asyncio.run(asking.cuts.end(10))
+    assert first.end is not None
+    asking.coordination = MemoryCoordination(asking.shared)
+    other = EnsembleValue("0ther")
+    asking.coordination.perform(fx.Commit(fx.Set(ensemble("/c"), msgspec.json.encode(other), fx.ANY_VERSION)))
+    with pytest.raises(SnapshotExpired, match="ensemble that was replaced"):
+        asyncio.run(asking.cuts.known(Cut(first.ensemble, first.end.seen), 10, by_clock=False))
+    assert asyncio.run(asking.cuts.end(10)).ensemble == "0ther"
+
+
+def test_a_session_that_keeps_changing_tells_no_cut() -> None:
+    asking = Asking()
+    asking.gate.set()
+    sessions = itertools.count()
+    asking.cuts = Cuts(
+        lambda: SimpleNamespace(session_id=next(sessions), perform=asking.coordination.perform),
+        Progress(Replica(TablePlace("/c/tables/d~0"), "r1")),
+    )
+    with pytest.raises(CoordinationUnavailable, match="could not be read"):
+        asyncio.run(asking.cuts.end(10))

@@ -20,8 +20,8 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.state.read import end_of_log
+from replitree.replica.perform.end_of_log import EndOfLog
 from replitree.replica.perform.progress import Progress
-from replitree.replica.table.end_of_log import EndOfLog
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, as_stream, rows, wait_for
 from tests.replica.lagging import LaggingCoordination
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -14,8 +12,6 @@ from replitree.client.read.read_options import ANSWER_S, CutPoint, ReadOptions, 
 from replitree.client.read.snapshot import Snapshot, SnapshotBody
 from replitree.client.table import Table
 from replitree.client.transport.catalog import ReplicaInfo
-
-T = TypeVar("T")
 
 
 class SeenBody(msgspec.Struct, frozen=True):
@@ -56,16 +52,15 @@ class ShardTable(Table):
         Unavailable
             No replica tells it in time.
         """
-        asked = "" if written is None else f"&written={written}"
-        return self._ask_cut("GET", timeout_s, lambda wait_s: f"wait_s={wait_s:.3f}{asked}")
+        return self._ask_cut("GET", timeout_s, "" if written is None else f"&written={written}")
 
     def advance_clock(self, timeout_s: float) -> SeenBody:
         """Return a cut that has everything which was acknowledged before.  Errors as `seen`."""
-        return self._ask_cut("POST", timeout_s, lambda _: "")
+        return self._ask_cut("POST", timeout_s)
 
-    def _ask_cut(self, method: str, timeout_s: float, query: Callable[[float], str]) -> SeenBody:
+    def _ask_cut(self, method: str, timeout_s: float, more: str = "") -> SeenBody:
         def ask(replica: ReplicaInfo, seconds: float, wait_s: float) -> SeenBody:
-            route = f"/v1/tables/{quote(self.name)}/cut?{query(wait_s)}"
+            route = f"/v1/tables/{quote(self.name)}/cut?wait_s={wait_s:.3f}{more}"
             return self._http.request(replica.address, method, route, timeout_s=seconds).decode(SeenBody)
 
         try:

@@ -284,7 +284,9 @@ def read_end(table: TablePlace, place: str | None = None) -> fx.Procedure[CutEnd
         parent += 1
 
 
-def seen_here(table: TablePlace, written: fx.LogIndex | None = None) -> fx.Procedure[CutEnd | CutNotYet]:
+def seen_here(
+    table: TablePlace, written: fx.LogIndex | None = None, known: CutEnd | None = None
+) -> fx.Procedure[CutEnd | CutNotYet]:
     """Return what the replica has seen of its log when everything in it is executed: it can show any cut up to `CutEnd.seen`.
 
     Parameters
@@ -293,8 +295,10 @@ def seen_here(table: TablePlace, written: fx.LogIndex | None = None) -> fx.Proce
         The shard, with the parent that the replica's pointer has reached.
     written
         The entry at this index must be in the reader's cut: `CutEnd.written` tells from which cut on it is.  None: no entry.
+    known
+        Where the log ended, as another reader has heard who asked later than this one; None: it is asked now.
     """
-    end = yield from read_end(table)
+    end = known if known is not None else (yield from read_end(table))
     if written is not None:
         for _ in range(ENDS_MAX):
             if end is None or end.index > written:

@@ -50,7 +50,7 @@ class ReadHandlers(Handlers):
 
     async def _clock(self, request: web.Request) -> web.Response:
         """Write the clock of the sharded table that the table is a shard of; tell the cut."""
-        return json_response(await linearizable_cut(self._table(request)))
+        return json_response(await linearizable_cut(self._table(request), request.query))
 
     async def _cut_snapshot(self, request: web.Request) -> web.Response:
         """Take a snapshot at a cut."""

@@ -105,6 +105,19 @@ class Metrics:
         self.marked_lost = Counter(
             "replitree_marked_lost_total", "Replicas that this one has marked lost", one, registry=self.registry
         )
+        self.cut_questions = Counter(
+            "replitree_cut_questions_total",
+            "Questions to coordination for the end of a log, or for a write to the clock, by reads at cuts",
+            one,
+            registry=self.registry,
+        )
+        self.cut_waits_s = Histogram(
+            "replitree_cut_wait_seconds",
+            "Time that a read at a cut waited for this replica to execute its log",
+            one,
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
 
     def meter(self, table: str) -> TableMeter:
         """Return the counters of one table's inserts and data files, looked up once."""

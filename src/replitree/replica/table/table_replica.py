@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,6 +41,7 @@ from replitree.replica.parts.sharing import Sharing
 from replitree.replica.perform.availability import Availability, State
 from replitree.replica.perform.context import LocalParts, ServerContext, TableContext
 from replitree.replica.perform.driver import Driver
+from replitree.replica.perform.end_of_log import EndOfLog
 from replitree.replica.perform.exchange import Exchange
 from replitree.replica.perform.look_ahead import LookAhead
 from replitree.replica.perform.progress import Lane, Progress
@@ -51,7 +52,7 @@ from replitree.replica.perform.versions import Versions
 from replitree.replica.table.activation import Activation
 from replitree.replica.table.cleaner import Cleaner
 from replitree.replica.table.consuming import Consuming
-from replitree.replica.table.end_of_log import EndOfLog
+from replitree.replica.table.cuts import Cuts
 from replitree.replica.table.feeds import Feeds
 from replitree.replica.table.leader import Leader
 from replitree.replica.table.lost_parts import LostParts, PartSources
@@ -157,6 +158,12 @@ class TableReplica:
         self._activation = Activation(context, parts, availability, storage, self.recovery, self.leader)
         self._life = threading.Thread(target=self._live, name=f"life-{definition.name}", daemon=True)
         self._mend = threading.Thread(target=self._maintain, name=f"mend-{definition.name}", daemon=True)
+
+    @cached_property
+    def cuts(self) -> Cuts:
+        """What it knows of cuts, as a shard."""
+        questions = self.context.metrics.cut_questions.labels(self.replica.table.name)
+        return Cuts(self.coordination, self.progress, questions.inc)
 
     def _perform_here(self, effect: fx.StoreEffect) -> object:
         sharing, perform = self.sharing, self.store_performer.perform

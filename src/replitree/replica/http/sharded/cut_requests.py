@@ -8,10 +8,8 @@
 ``GET …/cut/snapshot?at=``
     a snapshot as of ``GET …/snapshot``, with its lease; ``clock=1``: the cut is one of ``POST …/cut``
 
-The procedures run on the event loop: an effect that asks coordination is performed by a thread, and a wait for the executor
-holds none.
-
-Absent on purpose: metrics, and one question for all readers that come at once.
+Where the log ends, the clock and the id of the ensemble are asked for once for all readers that come at once
+(`replitree.replica.table.cuts`).  The procedures run in threads but for the waits for the executor, which hold none.
 """
 
 from __future__ import annotations
@@ -19,32 +17,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
-from uuid import uuid4
+from typing import TypeVar, cast
 
-from replitree.coordination.stamped import StampedCoordination
-from replitree.errors import CoordinationUnavailable, ReplicaBehind, SnapshotExpired
+from replitree.errors import ReplicaBehind, SnapshotExpired
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.sharded.cut import (
-    AwaitExecuted,
-    Cut,
-    CutGone,
-    CutNotYet,
-    advance_clock,
-    name_ensemble,
-    parse_cut,
-    position_at,
-    seen_here,
-)
+from replitree.protocol.sharded.cut import AwaitExecuted, Cut, CutGone, CutNotYet, parse_cut, position_at, seen_here
 from replitree.replica.http.gate import WAIT_S_DEFAULT, number, seconds
 from replitree.replica.http.snapshot_requests import snapshot_below, wait_executed
 from replitree.replica.table.table_replica import TableReplica
 
 T = TypeVar("T")
-
-CLOCK_ATTEMPTS_MAX = 3
-"""How often the clock is written when the answer is lost, before the reader hears that coordination is not to be had."""
 
 
 async def seen(table: TableReplica, query: Mapping[str, str]) -> dict[str, object]:
@@ -63,34 +46,33 @@ async def seen(table: TableReplica, query: Mapping[str, str]) -> dict[str, objec
     CoordinationUnavailable
         Coordination does not answer.
     """
-    until = time.monotonic() + seconds(query, "wait_s", WAIT_S_DEFAULT)
-    ensemble = await _ensemble(table)
+    wait_s = seconds(query, "wait_s", WAIT_S_DEFAULT)
+    until, session = time.monotonic() + wait_s, await table.cuts.end(wait_s)
     written = fx.LogIndex(number(query, "written", 0)) if "written" in query else None
-    end = await _run(table, seen_here(table.progress.replica.table, written), until)
+    procedure = seen_here(table.progress.replica.table, written, session.end)
+    end = await _run(table, procedure, until, session.session)
     if isinstance(end, CutNotYet):
         what = "the log of its table" if written is None else f"the entry at {written} of its log"
         raise ReplicaBehind(f"replica {table.replica.name} does not find {what}; ask another replica")
-    told = {"cut": str(Cut(ensemble, end.seen)), "index": end.index, "replica": table.replica.name}
+    told = {"cut": str(Cut(session.ensemble, end.seen)), "index": end.index, "replica": table.replica.name}
     return told if written is None else {**told, "written": end.written}
 
 
-async def linearizable_cut(table: TableReplica) -> dict[str, object]:
+async def linearizable_cut(table: TableReplica, query: Mapping[str, str]) -> dict[str, object]:
     """Return a cut that has everything which was acknowledged before.
+
+    Parameters
+    ----------
+    query
+        ``wait_s``: how long to wait for coordination.
 
     Raises
     ------
     CoordinationUnavailable
         Coordination does not answer, or the table is no shard.
     """
-    ensemble, place = await _ensemble(table), layout.sharded_of(table.replica.table)
-    for _ in range(CLOCK_ATTEMPTS_MAX):
-        zxid = await _run(table, advance_clock(place), time.monotonic())
-        if zxid is not None:
-            return {"cut": str(Cut(ensemble, zxid)), "replica": table.replica.name}
-    raise CoordinationUnavailable(
-        f"the clock at {place} could not be written: {CLOCK_ATTEMPTS_MAX} times the answer was lost, or the table is no"
-        " shard of a sharded table; try again, or ask another replica"
-    )
+    at = await table.cuts.clock(seconds(query, "wait_s", WAIT_S_DEFAULT))
+    return {"cut": str(at), "replica": table.replica.name}
 
 
 async def snapshot_at_cut(table: TableReplica, query: Mapping[str, str]) -> bytes:
@@ -113,12 +95,12 @@ async def snapshot_at_cut(table: TableReplica, query: Mapping[str, str]) -> byte
     CoordinationUnavailable
         Coordination does not answer.
     """
-    at, until = parse_cut(query.get("at", "")), time.monotonic() + seconds(query, "wait_s", WAIT_S_DEFAULT)
-    if at.ensemble != await _ensemble(table):
-        raise SnapshotExpired(f"the cut {at} is of an ensemble that was replaced since; take a new snapshot")
+    at, wait_s = parse_cut(query.get("at", "")), seconds(query, "wait_s", WAIT_S_DEFAULT)
+    until, by_clock = time.monotonic() + wait_s, query.get("clock") == "1"
+    known = await table.cuts.known(at, wait_s, by_clock=by_clock)
     shard = table.progress.replica.table
-    place = layout.sharded_of(shard) if query.get("clock") == "1" else None
-    position = await _run(table, position_at(shard, at.zxid, None, place), until)
+    procedure = position_at(shard, at.zxid, known.end, layout.sharded_of(shard) if by_clock else None)
+    position = await _run(table, procedure, until, known.session)
     match position:
         case CutNotYet():
             raise ReplicaBehind(f"replica {table.replica.name} has not heard of the cut {at} yet; try again")
@@ -130,32 +112,32 @@ async def snapshot_at_cut(table: TableReplica, query: Mapping[str, str]) -> byte
     return await snapshot_below(table, query, position)
 
 
-async def _ensemble(table: TableReplica) -> str:
-    """Return the id of the ensemble that this process has its session with."""
-    # Asked each time: below one address another ensemble may answer a later session.
-    root = layout.root_of(table.replica.table)
-    named = await _run(table, name_ensemble(root, uuid4().hex), time.monotonic())
-    if named is None:
-        raise CoordinationUnavailable(f"the id of the ensemble at {root} could not be read; try again")
-    return named
+async def _run(table: TableReplica, procedure: fx.Procedure[T], until: float, session: int) -> T:
+    """Run a procedure to its end; what it waits for is there until then (monotonic seconds), or `ReplicaBehind` is raised.
 
+    So it is when the session has changed: an answer of another session may be of another ensemble.
+    """
+    outcome: object = None
+    waits_s = table.context.metrics.cut_waits_s.labels(table.replica.table.name)
 
-async def _run(table: TableReplica, procedure: fx.Procedure[T], until: float) -> T:
-    """Run a procedure to its end; what it waits for is there until then (monotonic seconds), or `ReplicaBehind` is raised."""
-    # Every provider of coordination tells transaction numbers.
-    session, outcome = cast("StampedCoordination", table.coordination()), cast("Any", None)
+    def advance() -> AwaitExecuted | None:
+        """Perform effects up to the next wait; None: the procedure has ended, with `outcome`."""
+        nonlocal outcome
+        try:
+            while not isinstance(effect := procedure.send(outcome), AwaitExecuted):
+                outcome = table.cuts.perform(effect)
+        except StopIteration as stop:
+            outcome = stop.value
+            return None
+        return effect
+
     try:
-        while True:
-            effect: Any = procedure.send(outcome)
-            match effect:
-                case AwaitExecuted(index):
-                    await wait_executed(table, index, until)
-                    outcome = table.progress.pointer
-                case fx.CurrentSession():
-                    outcome = session.session_id
-                case _:
-                    outcome = await asyncio.to_thread(session.perform, effect)
-    except StopIteration as stop:
-        return cast("T", stop.value)
+        while (awaited := await asyncio.to_thread(advance)) is not None:
+            with waits_s.time():
+                await wait_executed(table, awaited.index, until)
+            outcome = table.progress.pointer
     finally:
         procedure.close()
+    if table.cuts.session != session:
+        raise ReplicaBehind(f"the session of replica {table.replica.name} with coordination has changed; try again")
+    return cast("T", outcome)

@@ -1,15 +1,17 @@
-"""The end of the log, asked for on behalf of many readers.
+"""Questions to coordination that are asked on behalf of many readers, such as that for the end of the log.
 
 Guarantees: what a reader hears was asked of coordination after the reader came.  At any time one question is on its way,
 and one more is to follow, which answers all who come meanwhile: so any number of readers costs one question at a time.
 
-The question is a commit and what follows it in the same session (`protocol.state.read`): when the commit has no answer, or the
-session changes, it is asked again.
+The question for the end of the log is a commit and what follows it in the same session (`protocol.state.read`): when the commit
+has no answer, or the session changes, it is asked again.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core.effects import LogIndex
@@ -17,29 +19,32 @@ from replitree.protocol.state.read import end_of_log
 from replitree.replica.perform.progress import Progress
 from replitree.replica.perform.runner import Performer
 
+T = TypeVar("T")
+
 ATTEMPTS_MAX = 3
 """How often a question is asked that ends in doubt, before the readers hear that coordination is not to be had."""
 
 
-class EndOfLog:
-    """Asks for the end of one table's log.  Used from one event loop.
+class SharedQuestion(Generic[T]):
+    """A question that any number of readers ask at once.  Used from one event loop.
 
     Parameters
     ----------
-    performer
-        Asks coordination.
-    progress
-        Knows the replica's place, below the parent of the log that it has reached.
+    look
+        Asks coordination; is called in a thread.
+    replica, what
+        The replica, and what it asks for, as messages name them.
     """
 
-    def __init__(self, performer: Performer, progress: Progress) -> None:
-        self._performer = performer
-        self._progress = progress
-        self._running: asyncio.Task[LogIndex] | None = None
-        self._next: asyncio.Task[LogIndex] | None = None
+    def __init__(self, look: Callable[[], T], replica: str, what: str) -> None:
+        self._look = look
+        self._replica = replica
+        self._what = what
+        self._running: asyncio.Task[T] | None = None
+        self._next: asyncio.Task[T] | None = None
 
-    async def ask(self, wait_s: float) -> LogIndex:
-        """Return an index above everything that is in the log now.
+    async def ask(self, wait_s: float) -> T:
+        """Return an answer to a question that is asked from now on.
 
         Parameters
         ----------
@@ -59,17 +64,38 @@ class EndOfLog:
             return await asyncio.wait_for(asyncio.shield(self._next), wait_s)
         except TimeoutError:
             raise CoordinationUnavailable(
-                f"replica {self._progress.replica.name} could not ask coordination for the end of the log in {wait_s:.3g} s"
+                f"replica {self._replica} could not ask coordination for {self._what} in {wait_s:.3g} s"
             ) from None
 
-    async def _after(self, before: asyncio.Task[LogIndex] | None) -> LogIndex:
+    async def _after(self, before: asyncio.Task[T] | None) -> T:
         if before is not None and not before.done():
             await asyncio.wait({before})
         # A read that comes after this line needs a newer answer, so it starts another question.
         self._running, self._next = self._next, None
-        return await asyncio.to_thread(self._ask)
+        return await asyncio.to_thread(self._look)
 
-    def _ask(self) -> LogIndex:
+
+class EndOfLog:
+    """Asks for the end of one table's log.  Used from one event loop.
+
+    Parameters
+    ----------
+    performer
+        Asks coordination.
+    progress
+        Knows the replica's place, below the parent of the log that it has reached.
+    """
+
+    def __init__(self, performer: Performer, progress: Progress) -> None:
+        self._performer = performer
+        self._progress = progress
+        self._question = SharedQuestion(self._look, progress.replica.name, "the end of the log")
+
+    async def ask(self, wait_s: float) -> LogIndex:
+        """Return an index above everything that is in the log now; `wait_s` and errors as of `SharedQuestion.ask`."""
+        return await self._question.ask(wait_s)
+
+    def _look(self) -> LogIndex:
         for _ in range(ATTEMPTS_MAX):
             end = self._performer.look_up(end_of_log(self._progress.replica.table))
             if end is not None:
