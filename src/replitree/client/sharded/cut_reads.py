@@ -17,6 +17,8 @@ the cut is gone: entries or parts were removed   all shards are read at a newer 
                                                  looked for at the other replicas, then the read fails
 it is of another ensemble than the others, or    the read fails, because no cut has both
 than the connection's last cut
+(the map is read beside the snapshots, and is    all shards are read again, by the new map
+another one than the known one)
 ===============================================  ===========================================================================
 
 *Own writes.*  The connection knows the index of each of its writes in the log of each shard (`Written`).  The first read that
@@ -37,7 +39,7 @@ from replitree.client.read.read_options import CutPoint
 from replitree.client.read.snapshot import Snapshot
 from replitree.client.sharded.shard_table import SeenBody, ShardTable, left_s
 from replitree.client.sharded.side_by_side import SideBySide
-from replitree.errors import BadInput, ReplicaUnavailable, SnapshotExpired, Unavailable
+from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError, SnapshotExpired, Unavailable
 from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded.cut import CUT_LEVELS, Cut, CutLevel, OtherEnsemble, cut_of, parse_cut
 
@@ -90,7 +92,7 @@ class CutOptions:
 
 
 class Shards(NamedTuple):
-    """Shards of a table, by its map as it was when they were looked for.
+    """Shards of a table, by the map that the handle knows.
 
     Attributes
     ----------
@@ -98,10 +100,13 @@ class Shards(NamedTuple):
         Those that can have rows for the condition.
     all
         All of them.
+    map_id
+        Tells the map from every other one that the table, or another table of the name, has had.
     """
 
     wanted: Sequence[ShardTable]
     all: Sequence[ShardTable]
+    map_id: object = None
 
 
 class ShardedSource(Protocol):
@@ -112,7 +117,16 @@ class ShardedSource(Protocol):
         """The cuts that this connection has read of the table."""
 
     def find(self, where: str | None) -> Shards:
-        """Return the shards that can have rows for a condition, and all others."""
+        """Return the shards that can have rows for a condition, and all others, by the map that is known."""
+
+    def has_map(self, map_id: object) -> bool:
+        """Read the map; tell whether it is a certain one.
+
+        Raises
+        ------
+        TableNotFound
+            The table was dropped.
+        """
 
 
 class TakenShards(NamedTuple):
@@ -162,34 +176,49 @@ class CutReads:
         while True:
             attempt += 1
             found = self._table.find(options.where)
-            if options.level == "eventual" or not found.wanted:
-                return self._eventual(found, options)
-            chosen = self._choose(found, options, deadline)
             try:
-                return TakenShards(tuple(self._read(found, chosen, options, deadline)), str(chosen.cut))
-            except SnapshotExpired:
-                if options.as_of is not None or attempt == CUTS_MAX or not left_s(deadline):
+                taken = self._take(found, options, deadline)
+            except ReplitreeError as error:
+                # By another map other shards had been asked, or a table that is there.
+                if self._table.has_map(found.map_id) and not (
+                    isinstance(error, SnapshotExpired)
+                    and options.as_of is None
+                    and attempt < CUTS_MAX
+                    and left_s(deadline)
+                ):
                     raise
+                continue
+            if taken is not None:
+                return taken
 
     def is_unchanged(self, known: Sequence[Snapshot], options: CutOptions) -> bool:
         """Tell whether `take` would return snapshots that are kept; errors as `take`."""
         deadline = time.monotonic() + options.timeout_s
-        found = self._table.find(options.where)
-        if [each.definition.table_id for each in known] != [each.definition.table_id for each in found.wanted]:
+        found = self._table.find(None)
+        if not self._table.has_map(found.map_id):
+            return False
+        if [each.definition.table_id for each in known] != [each.definition.table_id for each in found.all]:
             return False
         if not all(each.tag for each in known):
             return False
-        if not found.wanted:
-            return True
         chosen = self._choose(found, options, deadline)
-        asked = list(zip(found.wanted, known, strict=True))
-        same = self._beside.each(lambda each: each[0].is_same_at(chosen.point, each[1].tag, left_s(deadline)), asked)
+        same = self._beside.each(
+            lambda each: each[0].is_same_at(chosen.point, each[1].tag, left_s(deadline)),
+            list(zip(found.all, known, strict=True)),
+        )
         return all(same)
 
-    def _eventual(self, found: Shards, options: CutOptions) -> TakenShards:
-        """Take a snapshot of each shard at whatever position its replica has."""
+    def _take(self, found: Shards, options: CutOptions, deadline: float) -> TakenShards | None:
+        """Take a snapshot of each shard; None: the map is another one, so these may be the wrong shards."""
+        is_eventual = options.level == "eventual" or not found.wanted
+        chosen = None if is_eventual else self._choose(found, options, deadline)
 
-        def take(shard: ShardTable) -> Snapshot | None:
+        def take(shard: ShardTable | None) -> Snapshot | bool | None:
+            # After the cut was chosen: so the map is not older than the cut.  Beside the snapshots, because that takes no time.
+            if shard is None:
+                return self._table.has_map(found.map_id)
+            if chosen is not None:
+                return shard.snapshot_at(chosen.point, options.lease_s, options.where, left_s(deadline))
             try:
                 return shard.snapshot(lease_s=options.lease_s, where=options.where, timeout_s=options.timeout_s)
             except Unavailable:
@@ -197,26 +226,23 @@ class CutReads:
                     raise
                 return None
 
-        def close(taken: Snapshot | None) -> None:
-            if taken is not None:
+        def close(taken: Snapshot | bool | None) -> None:
+            if isinstance(taken, Snapshot):
                 taken.close()
 
-        taken = self._beside.each(take, found.wanted, close)
-        missing = tuple(shard.name for shard, each in zip(found.wanted, taken, strict=True) if each is None)
-        return TakenShards(tuple(each for each in taken if each is not None), None, missing)
-
-    def _read(self, found: Shards, chosen: _Chosen, options: CutOptions, deadline: float) -> list[Snapshot]:
-        taken = self._beside.each(
-            lambda each: each.snapshot_at(chosen.point, options.lease_s, options.where, left_s(deadline)),
-            found.wanted,
-            Snapshot.close,
-        )
-        if options.as_of is None:
+        has_map, *each_taken = self._beside.each(take, (None, *found.wanted), close)
+        if not has_map:
+            for each in each_taken:
+                close(each)
+            return None
+        if chosen is not None and options.as_of is None:
             # In this order: another thread that takes a write for included must find the cut that has it.
             self._table.written.saw_cut(chosen.cut)
             for shard, index in chosen.has:
                 shard.written.add_to_cut(index)
-        return taken
+        missing = tuple(shard.name for shard, each in zip(found.wanted, each_taken, strict=True) if each is None)
+        shards = tuple(each for each in each_taken if isinstance(each, Snapshot))
+        return TakenShards(shards, None if chosen is None else str(chosen.cut), missing)
 
     def _choose(self, found: Shards, options: CutOptions, deadline: float) -> _Chosen:
         """Return the cut to read at."""

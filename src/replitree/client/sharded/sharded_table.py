@@ -446,9 +446,10 @@ class ShardedTable(Table):
 
         if cleanup or spark is not None:
             raise not_yet(self.name, "merge with cleanup=True or in Spark")
-        made = self._beside.each(
-            lambda each: each.optimize(partition, final=final, timeout_s=timeout_s), self.find(None).all
-        )
+        found = self.find(None)
+        if not self.has_map(found.map_id):
+            found = self.find(None)
+        made = self._beside.each(lambda each: each.optimize(partition, final=final, timeout_s=timeout_s), found.all)
         return OptimizeResult(
             tuple(merge for each in made for merge in each.merges),
             all(each.finished for each in made),
@@ -483,7 +484,14 @@ class ShardedTable(Table):
         return shard_map.owners_of(buckets_of(shard_map, parse_predicate(where, self._definition)))
 
     def find(self, where: str | None) -> Shards:
-        """Return the shards that can have rows for a condition, and all others, by the map as it is now.
+        """Return the shards that can have rows for a condition, and all others, by the map that this handle knows."""
+        info = self._info
+        shards = [self._shard(shard) for shard in info.map.shards]
+        wanted = shards if where is None else [self._shard(shard) for shard in self._pruned(info.map, where)]
+        return Shards(wanted, shards, (info.incarnation, info.map_version))
+
+    def has_map(self, map_id: object) -> bool:
+        """Read the map; tell whether it is a certain one (`Shards.map_id`).  This handle knows the new one afterwards.
 
         Raises
         ------
@@ -491,14 +499,11 @@ class ShardedTable(Table):
             The table was dropped.
         """
         found = read_map(self._catalog, self.name)
-        if found.incarnation != self._info.incarnation:
-            # Another table of this name has come: its columns may be others, and so what the condition means.
-            self.refresh()
-            return self.find(where)
-        shards = [self._shard(shard) for shard in found.map.shards]
-        if where is None:
-            return Shards(shards, shards)
-        return Shards([self._shard(shard) for shard in self._pruned(found.map, where)], shards)
+        if map_id == (found.incarnation, found.version):
+            return True
+        # Another table of this name may have come: its columns may be others, and so what a condition means.
+        self.refresh()
+        return False
 
     def _shard(self, shard: Shard) -> ShardTable:
         found = self._tables.get(shard)

@@ -6,6 +6,7 @@ Guarantees:
 
 * What a reader hears of the end of the log, or of the clock, was asked of coordination after the reader came
   (`replitree.replica.perform.end_of_log`), or tells of everything up to the reader's cut.
+* The transactions of entries are kept in memory, those of the last few: an entry never changes while it is there.
 * An answer is of one session, and so of one ensemble: the session is the same before and after it.  What an earlier session has
   told is forgotten: below one address another ensemble may answer the next one.
 """
@@ -13,7 +14,7 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar, cast
 from uuid import uuid4
@@ -22,11 +23,15 @@ from replitree.coordination.stamped import StampedCoordination
 from replitree.errors import CoordinationUnavailable, SnapshotExpired
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.sharded.cut import Cut, CutEnd, advance_clock, name_ensemble, read_end
+from replitree.protocol.core.stamps import BEFORE_ALL, GetStamped, Stamped, StampedNode
+from replitree.protocol.sharded.cut import WINDOW, Cut, CutEnd, advance_clock, name_ensemble, read_end
 from replitree.replica.perform.end_of_log import ATTEMPTS_MAX, SharedQuestion
 from replitree.replica.perform.progress import Progress
 
 T = TypeVar("T")
+
+STAMPS_MAX = 4 * WINDOW
+"""Entries at the end of the log whose transactions are kept in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class Cuts:
         self._clock = SharedQuestion(self._advance, name, "a write to the clock")
         self._named: tuple[int, str] | None = None
         self._newest: SessionEnd | None = None
+        self._stamps: tuple[int, dict[str, StampedNode]] = (-1, {})
 
     @property
     def session(self) -> int:
@@ -186,7 +192,26 @@ class Cuts:
     def perform(self, effect: Any) -> Any:
         """Perform an effect of coordination; errors as `run`."""
         session = self._coordination()
-        return session.session_id if isinstance(effect, fx.CurrentSession) else session.perform(effect)
+        if isinstance(effect, fx.CurrentSession):
+            return session.session_id
+        if isinstance(effect, GetStamped) and all("/log-" in path for path in effect.paths):
+            return self._entries(session, effect)
+        return session.perform(effect)
+
+    def _entries(self, session: StampedCoordination, effect: GetStamped) -> Stamped:
+        """Read the stamps of entries of the log, but for those that this session has read: entries never change."""
+        number = session.session_id
+        known = self._stamps[1] if self._stamps[0] == number else {}
+        missing = tuple(path for path in effect.paths if path not in known)
+        if missing:
+            found = session.perform(GetStamped(missing)).nodes
+            # Without their values, which may be long.  What is not there is asked for again.
+            known = known | {
+                path: replace(node, value=b"") for path, node in zip(missing, found, strict=True) if node is not None
+            }
+            # Threads that read at once may forget what the other has read.
+            self._stamps = number, dict(list(known.items())[-STAMPS_MAX:])
+        return Stamped(tuple(map(known.get, effect.paths)), BEFORE_ALL)
 
 
 __all__ = ["Cuts", "SessionEnd"]
