@@ -192,7 +192,7 @@ def levels(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> 
 
 @app.command("sharded")
 def sharded(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
-    """Measure inserts into tables of 1 to 64 shards: their latency beside one table's, and 64 clients at once."""
+    """Measure inserts into tables of 1 to 64 shards and reads of 4: latency beside one table's, and 64 clients at once."""
     from replitree_bench import run
 
     _print(run.run_sharded(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)

@@ -230,15 +230,19 @@ def run_quorum(*, peer: bool, rounds: int, say: Say, folder: Path | None = None)
 
 
 def run_sharded(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure inserts into sharded tables: see `replitree_bench.table.sharded`."""
-    from replitree_bench.table.sharded import ShardedBench
+    """Measure inserts into sharded tables, and reads of them: see `replitree_bench.table.sharded`."""
+    from replitree_bench.table.sharded import CutBench, ShardedBench
 
     with _cluster(folder) as (cluster, _):
+        # Reads first: after inserts into many shards the replicas merge for a while.
+        say("reads at cuts")
+        reads = CutBench(cluster)
+        read = [reads.measure(number) for number in range(rounds)]
         say("creating the tables")
         bench, found = ShardedBench(cluster), []
         for number in range(rounds):
             say(f"round {number + 1} of {rounds}")
-            found.append(bench.measure(number))
+            found.append(read[number] | bench.measure(number))
     return Report("sharded", medians(found), {}, rounds, "", _NOTES["sharded"])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from replitree.errors import ReplitreeError
+from replitree.protocol.sharded.cut import CUT_LEVELS
 from replitree_bench.kit.systems import REPLICAS, make_rows
 from replitree_bench.table import sharded
 from tests.replica.inprocess import InProcessCluster
@@ -32,5 +33,20 @@ def test_every_kind_of_insert_is_measured_and_rows_are_counted_once(
             assert measured["zk_requests_joint_3"] > measured["zk_requests_joint_1"] >= 1
             with pytest.raises(ReplitreeError, match="into 1 shards"):
                 bench.insert(connection.table("sharded_3"), make_rows(10**9, sharded.ROWS), 1)
+    finally:
+        cluster.close()
+
+
+@pytest.mark.slow
+def test_reads_at_cuts_are_measured_beside_those_of_one_table(tmp_path: Path) -> None:
+    cluster = InProcessCluster(tmp_path, REPLICAS)
+    try:
+        with cluster.connect() as connection:
+            measured = sharded.CutBench(connection, reads=3).measure(0)
+            assert {"single_linearizable_ms", "ratio_4_linearizable"} < set(measured)
+            assert {f"cut_4_{level}_ms" for level in CUT_LEVELS} < set(measured)
+            # One question for each shard, and for the clock one write more and its number.
+            asked = [measured[f"zk_requests_cut_4_{level}"] for level in ("consistent", "linearizable")]
+            assert 4 <= asked[0] < asked[1]
     finally:
         cluster.close()

@@ -1,6 +1,6 @@
-"""Inserts into sharded tables: what a shard adds to an insert, and what many clients reach.
+"""Sharded tables: what a shard adds to an insert and to a read, and what many clients reach.
 
-Keys::
+Keys of `ShardedBench`::
 
     single_ms                     p50 of an insert into a table that is not sharded, by one client
     joint_<k>_ms                  p50 of an insert whose rows are of all k shards
@@ -10,8 +10,15 @@ Keys::
     inserts_per_s_<k>_of_all      the same, and each insert is of all shards
     cost_<k>_of_1, cost_<k>_of_all    CPU milliseconds of the whole cluster and its clients for one of these inserts
 
-Every insert has `ROWS` rows, whichever shards they are of.  The tables take turns, insert by insert for the latencies, so that
-what else the machine does hits all alike.
+Keys of `CutBench`::
+
+    single_linearizable_ms            p50 of a linearizable snapshot of a table that is not sharded, at rest
+    cut_<k>_<level>_ms                p50 of a snapshot of a table of k shards, at rest
+    ratio_<k>_linearizable            the two linearizable ones, divided
+    zk_requests_cut_<k>_<level>       requests of the whole cluster to ZooKeeper for one of these
+
+Every insert has `ROWS` rows, whichever shards they are of.  The tables take turns, insert by insert and read by read for the
+latencies, so that what else the machine does hits all alike.
 """
 
 from __future__ import annotations
@@ -28,6 +35,7 @@ from replitree.client import Connection, Table
 from replitree.client.sharded.joint import JointInsertResult
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import ReplitreeError
+from replitree.protocol.sharded.cut import CUT_LEVELS, CutLevel
 from replitree.protocol.sharded.shard_map import Shard
 from replitree.storage.schema.row_buckets import split_by_shard
 from replitree_bench.kit.clients import run_clients
@@ -39,13 +47,20 @@ ROWS = 1_000
 
 LATENCY_SHARDS = (1, 4, 64)
 LOAD_SHARDS = (1, 2, 4)
-INSERTS = 30
-"""Inserts of each kind by one client in one round."""
+INSERTS, INSERTS_OF_MANY = 30, 8
+"""Inserts of each kind by one client in one round; of tables with `MANY_SHARDS` or more."""
 
-CLIENTS, LOAD_INSERTS = 64, 800
+MANY_SHARDS = 16
+"""An insert into so many takes about a second where clients, replicas and ZooKeeper share two cores."""
+
+CLIENTS, LOAD_INSERTS = 64, 192
 """Clients at once, and the inserts of each kind that they share."""
 
-WARM_UPS = 10
+READ_SHARDS = 4
+READS = 200
+"""Reads at each level in one round."""
+
+WARM_UPS = 3
 BUCKETS = 256
 QUIET_S = 3.0
 CREATE_S = 120.0
@@ -140,8 +155,10 @@ class ShardedBench:
 
     def _latencies(self) -> Measured:
         times: dict[int, list[float]] = {shards: [] for shards in (0, *self._latency_shards)}
-        for _ in range(self._inserts):
+        for number in range(self._inserts):
             for shards, found in times.items():
+                if number >= self._inserts_of(shards):
+                    continue
                 table, rows = (self._tables[shards] if shards else self._single), self._block()
                 begin = time.perf_counter()
                 self.insert(table, rows, shards)
@@ -157,7 +174,8 @@ class ShardedBench:
         """Return how many requests one insert into all shards costs, background work included."""
         time.sleep(self._quiet_s)
         before, begin = self._asked(), time.perf_counter()
-        for _ in range(self._inserts):
+        inserts = self._inserts_of(shards)
+        for _ in range(inserts):
             self.insert(self._tables[shards], self._block(), shards)
         time.sleep(self._quiet_s)
         found, seconds = self._asked() - before, time.perf_counter() - begin
@@ -165,10 +183,13 @@ class ShardedBench:
         before, begin = self._asked(), time.perf_counter()
         time.sleep(self._quiet_s)
         at_rest = (self._asked() - before) / (time.perf_counter() - begin)
-        return (found - at_rest * seconds) / self._inserts
+        return (found - at_rest * seconds) / inserts
+
+    def _inserts_of(self, shards: int) -> int:
+        return min(self._inserts, INSERTS_OF_MANY) if shards >= MANY_SHARDS else self._inserts
 
     def _asked(self) -> int:
-        return sum(sum(server.coordination_requests.values()) for server in self._connection.servers())
+        return requests_asked(self._connection)
 
     def _load(self, shards: int, of: str, blocks: list[pa.Table], touched: int) -> Measured:
         table, before = self._tables[shards], self._cpu_s()
@@ -181,6 +202,73 @@ class ShardedBench:
     def _cpu_s(self) -> float:
         """Return the CPU seconds that this process, its replicas and ZooKeeper have used."""
         return sum(map(_cpu_s_of, _descendants(os.getpid())))
+
+
+class CutBench:
+    """A table of `READ_SHARDS` shards beside one that is not sharded, both small and at rest.
+
+    Parameters
+    ----------
+    connection
+        A cluster of `REPLICAS` replicas.
+    reads
+        At each level in one round.
+    """
+
+    def __init__(self, connection: Connection, reads: int = READS) -> None:
+        self._connection, self._reads = connection, reads
+        self._single = connection.create_table("cut_single", SCHEMA, order_by="k", wait_replicas=REPLICAS)
+        self._table = connection.create_table(
+            "cut_sharded",
+            SCHEMA,
+            order_by="k",
+            shard_by="k",
+            shards=READ_SHARDS,
+            buckets=BUCKETS,
+            wait_replicas=REPLICAS,
+        )
+        for table in (self._single, self._table):
+            table.insert(make_rows(0, 1_000))
+        self._times(WARM_UPS)
+
+    def measure(self, _number: int) -> Measured:
+        """Read at every level."""
+        times = self._times(self._reads)
+        single, *cuts = (quantile(found, 0.5) for found in times)
+        measured: Measured = {"single_linearizable_ms": single}
+        for level, found in zip(CUT_LEVELS, cuts, strict=True):
+            measured[f"cut_{READ_SHARDS}_{level}_ms"] = found
+            measured[f"zk_requests_cut_{READ_SHARDS}_{level}"] = self._requests(level)
+        measured[f"ratio_{READ_SHARDS}_linearizable"] = measured[f"cut_{READ_SHARDS}_linearizable_ms"] / single
+        return measured
+
+    def _times(self, reads: int) -> list[list[float]]:
+        """Return the milliseconds of reads of the one table, and of the other at each level; they take turns."""
+        found: list[list[float]] = [[] for _ in range(1 + len(CUT_LEVELS))]
+        for _ in range(reads):
+            for times, level in zip(found, (None, *CUT_LEVELS), strict=True):
+                begin = time.perf_counter()
+                if level is None:
+                    self._single.snapshot(level="linearizable")
+                else:
+                    self._snapshot(level)
+                times.append(1e3 * (time.perf_counter() - begin))
+        return found
+
+    def _snapshot(self, level: CutLevel) -> None:
+        assert isinstance(self._table, ShardedTable)
+        self._table.snapshot(level=level)
+
+    def _requests(self, level: CutLevel) -> float:
+        before = requests_asked(self._connection)
+        for _ in range(self._reads):
+            self._snapshot(level)
+        return (requests_asked(self._connection) - before) / self._reads
+
+
+def requests_asked(connection: Connection) -> int:
+    """Return how many requests the servers of a cluster have sent to ZooKeeper."""
+    return sum(sum(server.coordination_requests.values()) for server in connection.servers())
 
 
 def _stat(process: int) -> list[str]:
@@ -206,4 +294,4 @@ def _descendants(root: int) -> list[int]:
     return found
 
 
-__all__ = ["ShardedBench"]
+__all__ = ["CutBench", "ShardedBench", "requests_asked"]
