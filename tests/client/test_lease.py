@@ -194,5 +194,5 @@ def test_only_the_newest_frames_of_a_process_keep_their_leases(
     for number in range(4):
         snapshot = table.snapshot(lease_s=LEASE_S)
         assert snapshot.lease is not None
-        keep_for_frame(snapshot.lease, table.http)
+        keep_for_frame((snapshot.lease,), table.http)
         assert count(r1, "DELETE") == max(0, number - 1)

@@ -273,7 +273,7 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
     with table.snapshot() as snapshot:
         attributes: list[tuple[object, str]] = [
             *((table, name) for name in ("inserter", "commander")),
-            *((snapshot, name) for name in ("parts", "index", "files", "to_df", "select")),
+            *((snapshot, name) for name in ("parts", "index", "files", "select")),
             *((table.scan(), name) for name in ("to_df",)),
         ]
         for one, name in attributes:

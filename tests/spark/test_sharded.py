@@ -1,23 +1,224 @@
-"""What Spark's catalog says of sharded tables, without a session."""
+"""Sharded tables in Spark's catalog and its data source, without a session: real replicas in this process."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from replitree.client.connection import Connection
+from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput
-from replitree.spark.catalog.definitions import create
-from replitree.spark.catalog.requests import PlannerRequest
-from tests.replica.inprocess import InProcessCluster
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
+from replitree.spark.catalog import planner
+from replitree.spark.catalog.planner import Planner
+from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest
+from replitree.spark.catalog.shards import FOR_CLUSTERS
+from replitree.spark.read import source_read
+from replitree.spark.read.source_read import plan_partitions, plan_read, read_partition, read_schema
+from replitree.spark.session.types import spark_schema
+from tests.replica.inprocess import ROOT, InProcessCluster, rows
+
+COLUMNS = "k BIGINT NOT NULL, v DOUBLE, s STRING"
+SHARDED = {"order_by": "k", "shard_by": "k", "shards": "2", "buckets": "16", "provider": "replitree"}
+LOAD = PlannerRequest(1, "load", table="d")
 
 
-def test_a_sharded_table_is_not_created_in_spark_sql(tmp_path: Path) -> None:
-    properties = {"order_by": "k", "shard_by": "k", "shards": "3"}
-    request = PlannerRequest(1, "create", table="d", columns="k BIGINT NOT NULL", properties=properties)
-    cluster = InProcessCluster(tmp_path, 1)
-    with cluster.connect() as connection:
-        with pytest.raises(BadInput, match="can't be created in Spark SQL yet"):
-            create(connection, request)
-        assert connection.tables() == ()
-    cluster.close()
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
+    made = InProcessCluster(tmp_path_factory.mktemp("sharded"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def connection(cluster: InProcessCluster) -> Iterator[Connection]:
+    made = cluster.connect()
+    yield made
+    for name in made.tables():
+        made.drop_table(name)
+    made.close()
+
+
+def planner_of(connection: Connection, monkeypatch: pytest.MonkeyPatch, master: str = "local[1]") -> Planner:
+    monkeypatch.setattr(planner, "connect", lambda *_, **__: connection)
+    return Planner(CatalogSettings(url="zk://nowhere:1/replitree", master=master))
+
+
+def create(made: Planner, **properties: str) -> None:
+    made.answer(PlannerRequest(1, "create", table="d", columns=COLUMNS, properties=SHARDED | properties))
+
+
+def keys_in(files: list[tuple[str, int, int, str]]) -> list[int]:
+    return sorted(k for path, *_ in files for k in pq.read_table(path, columns=["k"]).column("k").to_pylist())
+
+
+def test_sql_creates_shows_and_drops_a_sharded_table(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made, replicas="1")
+    table = connection.table("d")
+    assert isinstance(table, ShardedTable)
+    assert {len(table.info.placement.of(shard) or ()) for shard in table.info.map.shards} == {1}
+    assert made.answer(PlannerRequest(2, "tables")) == ("d",)
+    shown = made.answer(LOAD)["properties"]
+    assert {key: shown[key] for key in ("shard_by", "shards", "buckets", "order_by")} == {
+        **{key: SHARDED[key] for key in ("shard_by", "shards", "buckets", "order_by")}
+    }
+    made.answer(PlannerRequest(3, "drop", table="d"))
+    assert connection.tables() == ()
+
+
+@pytest.mark.parametrize(
+    ("properties", "problem"),
+    [
+        ({"shards": "two"}, "whole number"),
+        ({"shards": "17"}, "can't share 16 buckets"),
+        ({"shardby": "k"}, "no property 'shardby'"),
+    ],
+)
+def test_sql_says_why_it_does_not_create_a_sharded_table(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, properties: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(BadInput, match=problem):
+        create(planner_of(connection, monkeypatch), **properties)
+    assert connection.tables() == ()
+
+
+def test_a_query_reads_one_snapshot_of_all_shards(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made)
+    table = connection.table("d")
+    table.insert(rows(0, 100))
+    first = made.answer(LOAD)
+    table.insert(rows(100, 100))
+    second = made.answer(LOAD)
+    assert first["handle"] != second["handle"]
+    assert keys_in(made.files(first["handle"], "")) == list(range(100))
+    assert keys_in(made.files(second["handle"], "")) == list(range(200))
+    assert made.answer(LOAD) == second
+    assert first["other_way"] == ""
+    assert first["bytes"] < second["bytes"]
+
+
+def test_a_condition_on_the_shard_key_opens_files_of_one_shard(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made)
+    table = connection.table("d")
+    assert isinstance(table, ShardedTable)
+    table.insert(rows(0, 100))
+    handle = made.answer(LOAD)["handle"]
+    (own,) = (each.to_arrow().column("k").to_pylist() for each in table.shard_tables("k = 17"))
+    found = keys_in(made.files(handle, "k = 17"))
+    assert 17 in found
+    assert set(found) <= set(own) < set(range(100))
+    # Statistics leave out nothing here: what is left out is a shard.
+    assert keys_in(made.files(handle, "v >= 0")) == list(range(100))
+
+
+def test_shards_are_not_pruned_by_a_map_that_changed_while_the_snapshot_was_taken(
+    connection: Connection, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made)
+    table = connection.table("d")
+    table.insert(rows(0, 100))
+    before = ShardedTable.snapshot
+
+    def moved(self: ShardedTable, *args: Any, **options: Any) -> Any:
+        taken = before(self, *args, **options)
+        path = layout.shard_map(layout.sharded(ROOT, "d"))
+        moves = encode_map(first_map(["k"], {Shard(0): 1, Shard(1): 3}, 16))
+        assert isinstance(cluster.admin.perform(fx.Commit(fx.Set(path, moves, fx.ANY_VERSION))), fx.Applied)
+        return taken
+
+    monkeypatch.setattr(ShardedTable, "snapshot", moved)
+    handle = made.answer(LOAD)["handle"]
+    assert made.files(handle, "k = 17") == made.files(handle, "")
+
+
+def test_on_a_cluster_python_tasks_read_a_sharded_table(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planner_of(connection, monkeypatch, master="spark://somewhere:7077")
+    create(made)
+    assert made.answer(LOAD)["other_way"] == FOR_CLUSTERS
+
+
+def test_statements_that_a_sharded_table_can_not_do_are_refused_with_its_own_sentence(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made)
+    handle = made.answer(LOAD)["handle"]
+    for request in (
+        PlannerRequest(2, "history", table="d"),
+        PlannerRequest(2, "begin_rewrite", table="d"),
+        PlannerRequest(2, "partitions", table="d", handle=handle),
+        PlannerRequest(2, "load", table="d", version="7"),
+        PlannerRequest(2, "load", table="d", options={"minindex": "7"}),
+    ):
+        with pytest.raises(BadInput, match="table 'd' is sharded, and a sharded table can't"):
+            made.answer(request)
+
+
+@contextmanager
+def reading(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the data source use a connection, and keep it open."""
+    with monkeypatch.context() as patch:
+        patch.setattr(source_read, "open_connection", lambda _: _Kept(connection))
+        yield
+
+
+class _Kept:
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> Connection:
+        return self._connection
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"where": "k = 17"}, {"where": "k in (3, 4, 5, 6) or v < 0"}, {"partitions": "5"}]
+)
+def test_tasks_of_the_data_source_read_the_rows_of_all_shards(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, more: dict[str, str]
+) -> None:
+    create(planner_of(connection, monkeypatch))
+    table = connection.table("d")
+    for first in (0, 100):
+        table.insert(rows(first, 100))
+    options = {"table": "d", **more}
+    with reading(connection, monkeypatch):
+        schema = read_schema(options)
+        assert schema == spark_schema(table.definition)
+        _, partitions = plan_partitions(plan_read(options, schema))
+        found = pa.Table.from_batches([batch for each in partitions for batch in read_partition(each)])
+    expected = table.to_arrow(where=more.get("where"))
+    assert found.sort_by("k").to_pylist() == expected.sort_by("k").to_pylist()
+    # A ticket opens the files of one shard.
+    assert {each.value.plan.options["table"] for each in partitions} <= {"d~0", "d~1"}
+
+
+def test_tasks_of_the_data_source_apply_the_policy_in_each_shard(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(planner_of(connection, monkeypatch), policy="replacing")
+    table = connection.table("d")
+    for _ in range(2):
+        table.insert(rows(0, 50), deduplicate=False)
+    options = {"table": "d", "final": "true"}
+    with reading(connection, monkeypatch):
+        _, partitions = plan_partitions(plan_read(options, read_schema(options)))
+        found = [k for each in partitions for batch in read_partition(each) for k in batch.column("k").to_pylist()]
+    assert sorted(found) == list(range(50))

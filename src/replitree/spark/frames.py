@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from replitree.client.change.change_results import OptimizeResult
     from replitree.client.insert.terms import InsertResult, Terms
     from replitree.client.read.snapshot import Snapshot
+    from replitree.client.sharded.union import ShardedSnapshot
     from replitree.client.table import Table
 
 
@@ -51,7 +52,13 @@ class SparkFrames(Frames):
 
     @override
     def read(
-        self, snapshot: Snapshot, spark: SparkSession, columns: Sequence[str] | None, where: str | None, *, final: bool
+        self,
+        snapshot: Snapshot | ShardedSnapshot,
+        spark: SparkSession,
+        columns: Sequence[str] | None,
+        where: str | None,
+        *,
+        final: bool,
     ) -> DataFrame:
         if final:
             from replitree.spark.read.final import final_df
@@ -60,6 +67,12 @@ class SparkFrames(Frames):
         from replitree.spark.read.read import snapshot_df
 
         return snapshot_df(snapshot, spark, columns, where)
+
+    @override
+    def understood(self, table: Table, spark: SparkSession, where: str | None) -> str | None:
+        from replitree.spark.read.read import pushed
+
+        return None if pushed(table.definition, spark, where)[0] is None else where
 
     @override
     def optimize(

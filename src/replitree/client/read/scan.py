@@ -280,8 +280,8 @@ class Scan:
             if options.as_of is None:
                 source.before_frame(spark)
             snapshot = source.take(replace(options, lease_s=FRAME_LEASE_S))
-            if snapshot.lease is not None and source.http is not None:
-                keep_for_frame(snapshot.lease, source.http)
+            if source.http is not None:
+                keep_for_frame((snapshot.lease,), source.http)
         else:
             snapshot = source.snapshot
         return snapshot.to_df(spark, self._columns, options.where, final=options.final, through=through)

@@ -161,7 +161,7 @@ class JointInserter:
         self._map: tuple[ShardMap, int] | None = None
         self._inserters: dict[Shard, tuple[Router, TableInserter]] = {}
 
-    def insert(self, data: Any, terms: Terms) -> InsertResult:
+    def insert(self, data: Any, terms: Terms) -> JointInsertResult:
         """Insert rows: see `ShardedTable.insert`."""
         slices = [each.rows for each in cut(data, self._definition, terms.zone)]
         if not slices:

@@ -20,6 +20,7 @@ from replitree.client.insert.quorum import quorum_of
 from replitree.client.insert.terms import TIMEOUT_S, InsertResult, Overwrite, Terms, Written
 from replitree.client.read.as_of import AsOf
 from replitree.client.read.read_options import check_condition
+from replitree.client.read.scan import FRAME_LEASE_S
 from replitree.client.sharded.cut_reads import CutOptions, CutReads, Shards
 from replitree.client.sharded.shard_table import ShardTable
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
@@ -27,9 +28,12 @@ from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.sharded.union import ShardedScan, ShardedSnapshot, not_yet
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
-from replitree.client.transport.frames import is_frame
+from replitree.client.transport.frames import frames, is_frame, note_for_frames
 from replitree.client.transport.http import HttpClient
+from replitree.client.transport.lease import keep_for_frame
+from replitree.client.transport.stored import Through
 from replitree.protocol.sharded.cut import CutLevel
+from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
 from replitree.storage.schema.columns import UTC
 from replitree.storage.schema.definition import TableDefinition
@@ -37,7 +41,7 @@ from replitree.storage.schema.shard_definition import shard_definition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from replitree.client.change.change_results import OptimizeResult
     from replitree.client.sharded.joint import JointInserter
@@ -92,7 +96,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "streams": "have streams",
     "tag": "have tags",
     "tags": "have tags",
-    "to_df": "be read by Spark",
     "truncate": "be emptied: drop it and create it again",
     "update": "update rows",
     "upsert": "replace rows by key: insert them, and read with final=True",
@@ -250,7 +253,10 @@ class ShardedTable(Table):
             from replitree.client.sharded.joint import JointInserter
 
             self._joint = JointInserter(self._definition, self._catalog, self._http, self._written_of_shard)
-        return self._joint.insert(data, terms)
+        result = self._joint.insert(data, terms)
+        for name, index in result.shards:
+            note_for_frames(self._shard(shard_number(name)), index)
+        return result
 
     def _written_of_shard(self, shard: Shard) -> Written:
         return self._written_of(shard_definition(self._definition, shard))
@@ -411,6 +417,43 @@ class ShardedTable(Table):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         return self.scan().__arrow_c_stream__(requested_schema)
 
+    @override
+    def to_df(
+        self,
+        spark: SparkSession,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        min_index: int | None = None,
+        *,
+        level: str | None = None,
+        as_of: Any = None,
+        final: bool = False,
+        timeout_s: float = SNAPSHOT_S,
+        through: Through | None = None,
+    ) -> DataFrame:
+        """Give one snapshot of all shards that can have matching rows to Spark, as one frame.
+
+        Joins, subqueries and aggregates over it are over all shards.
+
+        Parameters
+        ----------
+        spark, columns, final, timeout_s, through
+            As of `Table.to_df`.
+        where
+            As there.  A condition that only Spark understands leaves out no shard.
+        min_index, level, as_of
+            As of `snapshot`; errors, too.
+        """
+        self._definition.selected(columns)
+        told = frames().understood(self, spark, where)
+        if as_of is None:
+            frames().include_written(self, spark)
+        found = self.snapshot(
+            min_index, level=level, as_of=as_of, lease_s=FRAME_LEASE_S, where=told, timeout_s=timeout_s
+        )
+        keep_for_frame((each.lease for each in found.shards), self._http)
+        return found.to_df(spark, columns, where, final=final, through=through)
+
     # --- merging ------------------------------------------------------------------------------------------------------
 
     @override
@@ -513,6 +556,11 @@ class ShardedTable(Table):
                 definition, self._catalog, self._http, self._written_of(definition)
             )
         return found
+
+
+def tables_of(table: Table) -> Sequence[Table]:
+    """Return the shards of a sharded table, each as a table of its own; of any other table itself."""
+    return table.find(None).all if isinstance(table, ShardedTable) else (table,)
 
 
 def _refusal(name: str) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, overload
@@ -20,6 +20,8 @@ from replitree.client.arguments import check_arguments
 from replitree.client.read.scan import LEASE_S
 from replitree.client.read.snapshot import Snapshot
 from replitree.client.sharded.side_by_side import SideBySide
+from replitree.client.transport.frames import frames
+from replitree.client.transport.stored import Through
 from replitree.errors import BadInput, SnapshotExpired
 from replitree.storage.schema.definition import TableDefinition
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from polars import DataFrame as PolarsFrame
     from polars import LazyFrame
     from pyarrow.dataset import Dataset
+    from pyspark.sql import DataFrame, SparkSession
 
     from replitree.client.read.scan import Scan
     from replitree.storage.sql.predicate import Predicate
@@ -171,6 +174,31 @@ class ShardedSnapshot:
     def __arrow_c_schema__(self) -> object:
         """Return the schema as a capsule of Arrow's C data interface."""
         return self.definition.arrow_schema.__arrow_c_schema__()
+
+    def to_df(
+        self,
+        spark: SparkSession,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        final: bool = False,
+        through: Through | None = None,
+    ) -> DataFrame:
+        """Give the rows of all shards to Spark, as one frame: see `Table.to_df`."""
+        shards = tuple(each.through(through) for each in self.shards)
+        frame: DataFrame = frames().read(replace(self, shards=shards), spark, columns, where, final=final)
+        return frame
+
+
+def shards_of(snapshot: Snapshot | ShardedSnapshot) -> tuple[Snapshot, ...]:
+    """Return the snapshots of all shards, or that of a table that is not sharded."""
+    return snapshot.shards if isinstance(snapshot, ShardedSnapshot) else (snapshot,)
+
+
+def newest_definition(snapshot: Snapshot | ShardedSnapshot) -> TableDefinition:
+    """Return the definition of a snapshot; of a sharded table the newest one, which knows the columns of all shards' parts."""
+    known = (snapshot.definition, *(each.definition for each in shards_of(snapshot)))
+    return max(known, key=lambda each: each.schema_version)
 
 
 @check_arguments

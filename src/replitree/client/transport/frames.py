@@ -40,7 +40,10 @@ class Frames(Protocol):
         """Let later reads by Spark's jobs and SQL in this process include the entry at a log index, and all before it."""
 
     def read(self, snapshot: Any, spark: Any, columns: Sequence[str] | None, where: str | None, *, final: bool) -> Any:
-        """Return the rows of a snapshot as a DataFrame; after the table's policy if `final`."""
+        """Return the rows of a snapshot, of one table or of all shards, as a DataFrame; after the table's policy if `final`."""
+
+    def understood(self, table: Any, spark: Any, where: str | None) -> str | None:
+        """Return a condition if it means the same here as in the session; None: there is none, or only Spark decides it."""
 
     def optimize(self, table: Any, spark: Any, partition: str | None, *, final: bool, timeout_s: float) -> Any:
         """Merge parts with executors of this session; return an `OptimizeResult`."""

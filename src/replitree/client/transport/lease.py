@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -35,7 +35,7 @@ RENEW_S_MAX = 10.0
 """Longest silence of a replica that is asked to renew, in seconds."""
 
 FRAMES_MAX = 64
-"""Leases of Spark frames that one process leaves to their time."""
+"""Spark frames whose leases one process leaves to their time."""
 
 RELEASE_S = 2.0
 """How long to wait until a lease is released, in seconds; after that it ends by itself."""
@@ -169,27 +169,34 @@ def hold(handle: LeaseHandle, http: HttpClient, asked_at: float | None = None) -
     return Lease(handle, lambda: handle.renew(http), lambda: handle.release(http), asked_at)
 
 
-def keep_for_frame(lease: Lease, http: HttpClient) -> None:
-    """Let a lease expire by itself, because the last use of a frame is not known.
+def keep_for_frame(leases: Iterable[Lease | None], http: HttpClient) -> None:
+    """Let the leases of a frame expire by themselves, because its last use is not known.
 
-    The newest `FRAMES_MAX` such leases of a process stay; older ones are released.
+    Those of the newest `FRAMES_MAX` frames of a process stay; older ones are released.
 
     Parameters
     ----------
-    lease, http
-        The lease, and how to talk to its replica.
+    leases
+        Of the snapshot that the frame reads: one of each shard if the table is sharded.  None is
+        left out.
+    http
+        How to talk to their replicas.
     """
+    handles = tuple(lease.hand_over() for lease in leases if lease is not None)
+    if not handles:
+        return
     with _frames_lock:
-        _frames.append((lease.hand_over(), http))
+        _frames.append((handles, http))
         # A replica grants a limited number of leases, and a program may make a frame every second.
         oldest = _frames.popleft() if len(_frames) > FRAMES_MAX else None
-    # The request to the replica is sent without the lock.
+    # The requests to replicas are sent without the lock.
     if oldest is not None:
-        handle, its_http = oldest
-        handle.release(its_http)
+        handles, its_http = oldest
+        for handle in handles:
+            handle.release(its_http)
 
 
-_frames: deque[tuple[LeaseHandle, HttpClient]] = deque()
+_frames: deque[tuple[tuple[LeaseHandle, ...], HttpClient]] = deque()
 _frames_lock = threading.Lock()
 
 

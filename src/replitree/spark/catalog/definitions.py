@@ -18,13 +18,17 @@ FROM_SPARK = frozenset({"provider", "owner"})
 CLUSTER = "cluster_by("
 """How Spark hands over the columns of ``CLUSTER BY``."""
 
-DEFINITION = ("feed", "keep", "order_by", "policy", "storage")
+DEFINITION = ("feed", "keep", "order_by", "policy", "shard_by", "storage")
+
+OF_SHARDED = ("buckets", "replicas", "shards")
+"""Whole numbers that a sharded table has beside ``shard_by``."""
 
 
 def create(connection: Connection, request: PlannerRequest) -> None:
     """Create a table: its columns are Spark's DDL, its partition transforms as Spark writes them (``bucket(16, k)``).
 
-    Properties are ``feed``, ``keep``, ``order_by``, ``policy``, ``storage``, and settings of `TableSettings`.
+    Properties are ``feed``, ``keep``, ``order_by``, ``policy``, ``storage``, and settings of `TableSettings`; of a sharded
+    table also ``shard_by``, ``shards``, ``buckets`` and ``replicas``.
 
     Raises
     ------
@@ -35,17 +39,11 @@ def create(connection: Connection, request: PlannerRequest) -> None:
     """
     settings = {field.name for field in msgspec.structs.fields(TableSettings)}
     given = {key: value for key, value in request.properties.items() if key not in FROM_SPARK}
-    if "shard_by" in given:
-        # Spark loads a table that it has created, and can't load one of several shards.
-        raise BadInput(
-            "a sharded table can't be created in Spark SQL yet: use connection.create_table(…, shard_by=…), or replitree table"
-            " create --shard-by"
-        )
     for key, value in given.items():
-        if key not in settings and key not in DEFINITION:
-            known = ", ".join([*DEFINITION, *sorted(settings)])
+        if key not in settings and key not in DEFINITION and key not in OF_SHARDED:
+            known = ", ".join([*DEFINITION, *OF_SHARDED, *sorted(settings)])
             raise BadInput(f"a table has no property {key!r}; it has {known}")
-        if key in settings and not value.isdecimal():
+        if (key in settings or key in OF_SHARDED) and not value.isdecimal():
             raise BadInput(f"property {key} is a whole number, not {value!r}")
     for transform in request.partition_by:
         if transform.startswith(CLUSTER):
@@ -64,6 +62,8 @@ def create(connection: Connection, request: PlannerRequest) -> None:
         feed=given.get("feed"),
         settings={key: int(value) for key, value in given.items() if key in settings} or None,
         defaults=request.defaults,
+        shard_by=given.get("shard_by", ()),
+        **{key: int(given[key]) for key in OF_SHARDED if key in given},
     )
 
 

@@ -15,6 +15,7 @@ row that the condition keeps; a condition that can't be read prunes nothing.
 
 A read that Spark's Parquet scan can't do says why (`Loaded.other_way`), and has the options with which ``format("replitree")``
 reads the same snapshot.  That reads the log's rows below an index, so such a snapshot is taken at the level ``sequential``.
+A sharded table has no index: there such a read takes a snapshot of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 from replitree.client.connection import Connection, connect
 from replitree.client.read.scan import FRAME_LEASE_S
 from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.client.sharded.sharded_table import ShardedTable, tables_of
+from replitree.client.sharded.union import ShardedSnapshot, newest_definition, not_yet, shards_of
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.access import URL_VARIABLE
 from replitree.client.transport.lease import keep_for_frame
@@ -47,6 +50,15 @@ from replitree.spark.catalog.partitions import drop_partitions, matching, partit
 from replitree.spark.catalog.procedures import PROCEDURES, call, described
 from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest
 from replitree.spark.catalog.rewriting import Rewriting
+from replitree.spark.catalog.shards import (
+    FOR_CLUSTERS,
+    TakenSnapshot,
+    index_of,
+    replicas_of,
+    shown,
+    take_snapshot,
+    wanted_shards,
+)
 from replitree.spark.session.driver import driver_process
 from replitree.spark.session.option_names import known_options
 from replitree.spark.session.options import (
@@ -101,8 +113,8 @@ class _KeptSnapshot:
     ----------
     table
         The handle through which it was taken: it knows the replicas, so that a later load does not look them up.
-    snapshot
-        The snapshot; its lease is renewed no more.
+    taken
+        The snapshot, and of a sharded table its map; its leases are renewed no more.
     other_way
         Why Spark's scan can't read it; "" when it can.
     description
@@ -110,15 +122,33 @@ class _KeptSnapshot:
     fresh_until
         Until when its lease is fresh (monotonic seconds).
     pruned
-        The parts that can hold rows which a condition keeps, by the condition's text.
+        The parts of each shard that can hold rows which a condition keeps, by the condition's text.
     """
 
     table: Table
-    snapshot: Snapshot
+    taken: TakenSnapshot
     other_way: str
     description: dict[str, Any]
     fresh_until: float
-    pruned: dict[str, tuple[SnapshotPart, ...]] = field(default_factory=dict)
+    pruned: dict[str, tuple[tuple[Snapshot, tuple[SnapshotPart, ...]], ...]] = field(default_factory=dict)
+
+    @property
+    def snapshot(self) -> Snapshot | ShardedSnapshot:
+        """The snapshot."""
+        return self.taken.snapshot
+
+    @property
+    def own(self) -> Snapshot:
+        """The snapshot of a table that is not sharded.
+
+        Raises
+        ------
+        BadInput
+            It is.
+        """
+        if isinstance(self.snapshot, ShardedSnapshot):
+            raise not_yet(self.snapshot.definition.name, "list its partitions, or drop some")
+        return self.snapshot
 
 
 class _Newest(NamedTuple):
@@ -131,12 +161,12 @@ class _Newest(NamedTuple):
     asked_at
         When a replica was asked for it, in monotonic seconds.
     mutated
-        The log index of the newest mutation whose rows the replica had to include; -1: none.
+        The log index of the newest mutation whose rows the replica had to include, in each shard; -1: none.
     """
 
     handle: str
     asked_at: float
-    mutated: int
+    mutated: tuple[int, ...]
 
 
 class Planner:
@@ -187,8 +217,8 @@ class Planner:
             "procedures": lambda: list(PROCEDURES),
             "procedure": lambda: described(request.procedure),
             "call": lambda: call(self._connected(), request.procedure, request.arguments),
-            "partitions": lambda: matching(kept(request.handle).snapshot, request.names, request.values),
-            "drop_partitions": lambda: drop_partitions(table(), kept(request.handle).snapshot, request.partitions),
+            "partitions": lambda: matching(kept(request.handle).own, request.names, request.values),
+            "drop_partitions": lambda: drop_partitions(table(), kept(request.handle).own, request.partitions),
             "begin_rewrite": lambda: self.begin_rewrite(request),
             "commit_rewrite": lambda: self.commit_rewrite(request),
             "end_rewrite": lambda: self._rewriting.end(request.rewrite),
@@ -256,17 +286,23 @@ class Planner:
         if known is None:
             return None
         held = known[1]
-        level = read_level(options)
-        if self._reads_log(held, options) and level in (None, "eventual"):
+        level, is_sharded = read_level(options), isinstance(held.table, ShardedTable)
+        if self._reads_log(held, options) and level in (None, "eventual") and not is_sharded:
             level = "sequential"
         include_written(held.table, self._driver)
         min_index, timeout_s = number(options, "minindex"), min(seconds(options, SNAPSHOT_S), UNCHANGED_S)
-        written = held.table.inserter.written
-        needed, mutated = written.index if min_index is None else min_index, written.mutated
+        written, shards = [each.inserter.written for each in tables_of(held.table)], shards_of(held.snapshot)
+        mutated = tuple(each.mutated for each in written)
         # A snapshot may have the entry of a mutation and not yet its rows.
-        has_all = needed < held.snapshot.index and mutated <= newest.mutated
+        has_all = len(written) == len(shards) and all(
+            (own.index if min_index is None else min_index) < shard.index and own.mutated <= before
+            for own, shard, before in zip(written, shards, newest.mutated, strict=True)
+        )
         if level in (None, "eventual") and has_all and now < newest.asked_at + NEWEST_S:
             return known
+        # No replica can say it of all shards: a snapshot of them is taken, and compared.
+        if is_sharded or not isinstance(held.snapshot, Snapshot):
+            return None
         try:
             is_same = held.table.is_unchanged(held.snapshot, min_index, level=level, timeout_s=timeout_s)
         except (TableNotFound, Unavailable):
@@ -285,7 +321,7 @@ class Planner:
         level, as_of = read_level(options), _as_of(options)
         if as_of is None:
             include_written(table, self._driver)
-        mutated = table.inserter.written.mutated
+        mutated = tuple(each.inserter.written.mutated for each in tables_of(table))
         take = partial(table.snapshot, number(options, "minindex"), as_of=as_of, timeout_s=seconds(options, SNAPSHOT_S))
         if self._find(f"{table.definition.table_id}/") is not None:
             # Without a lease first: most often the parts are those that are kept, and their lease is fresh.
@@ -295,37 +331,40 @@ class Planner:
                     with self._lock:
                         self._newest[request.table] = _Newest(known[0], now, mutated)
                 return known
-        held = self._described(table, take(level=level, lease_s=FRAME_LEASE_S))
-        if self._reads_log(held, options) and as_of is None and level in (None, "eventual"):
+        held = self._described(table, take_snapshot(table, partial(take, level=level, lease_s=FRAME_LEASE_S)))
+        reads_index = self._reads_log(held, options) and not isinstance(table, ShardedTable)
+        if reads_index and as_of is None and level in (None, "eventual"):
             held.snapshot.close()
-            held = self._described(table, take(level="sequential", lease_s=FRAME_LEASE_S))
+            held = self._described(table, TakenSnapshot(take(level="sequential", lease_s=FRAME_LEASE_S)))
         return self._keep(held, (now, mutated) if as_of is None else None)
 
     def _reads_log(self, held: _KeptSnapshot, options: dict[str, str]) -> bool:
         """Tell whether ``format("replitree")`` does the read, which reads exactly the log below an index."""
         return bool(held.other_way) or (flag(options, "final") and held.snapshot.definition.policy != PLAIN)
 
-    def _described(self, table: Table, snapshot: Snapshot) -> _KeptSnapshot:
-        other_way = unreadable(snapshot.definition, {part.manifest.schema_version for part in snapshot.parts})
-        if not self._is_local and any(part.manifest.share_id is not None for part in snapshot.parts):
+    def _described(self, table: Table, taken: TakenSnapshot) -> _KeptSnapshot:
+        parts = [part for shard in shards_of(taken.snapshot) for part in shard.parts]
+        other_way = unreadable(newest_definition(taken.snapshot), {part.manifest.schema_version for part in parts})
+        if not self._is_local and any(part.manifest.share_id is not None for part in parts):
             other_way = 'objects in a store, for executors of a cluster: read by format("replitree")'
-        description = self._description(snapshot, other_way)
-        return _KeptSnapshot(table, snapshot, other_way, description, time.monotonic() + LEASE_FRESH_S)
+        elif not self._is_local and isinstance(table, ShardedTable):
+            other_way = FOR_CLUSTERS
+        description = self._description(table, taken.snapshot, other_way)
+        return _KeptSnapshot(table, taken, other_way, description, time.monotonic() + LEASE_FRESH_S)
 
-    def _description(self, snapshot: Snapshot, other_way: str) -> dict[str, Any]:
+    def _description(self, table: Table, snapshot: Snapshot | ShardedSnapshot, other_way: str) -> dict[str, Any]:
         """Return what the JVM learns of a snapshot, but for its handle."""
-        definition, version = snapshot.definition, self._name(snapshot)[1]
+        definition, version, shards = newest_definition(snapshot), self._name(snapshot)[1], shards_of(snapshot)
         fields = [
             StructField(column.name, spark_type(column.arrow_type), nullable=True, metadata=field_metadata(column))
             for column in definition.columns
         ]
         # With these options ``format("replitree")`` finds the table.
-        table = {"table": definition.name, "url": self._settings.url, "token_file": self._settings.token_file}
-        shown = {
+        named = {"table": table.name, "url": self._settings.url, "token_file": self._settings.token_file}
+        properties = {
             "provider": "replitree",
-            "index": str(snapshot.index),
-            "replica": snapshot.replica,
-            "parts": str(len(snapshot.parts)),
+            **shown(table, snapshot),
+            "parts": str(sum(len(each.parts) for each in shards)),
             "rows": str(snapshot.rows),
             "bytes": str(snapshot.bytes),
             "order_by": ", ".join(definition.order_by),
@@ -336,16 +375,16 @@ class Planner:
             "schema_version": str(definition.schema_version),
         }
         # With which options the JVM opens the files.  They hold secrets.
-        stored, read_options = snapshot.stored, dict[str, str]()
+        stored, read_options = shards[0].stored if shards else None, dict[str, str]()
         if not self._is_local:
-            read_options = remote_options(snapshot)
+            read_options = {} if other_way == FOR_CLUSTERS else remote_options(shards[0])
         elif stored is not None and not stored.is_folder:
             read_options = this_gateway().options
         return {
             "table_id": definition.table_id,
-            "index": snapshot.index,
+            "index": index_of(snapshot),
             "version": version,
-            "replica": snapshot.replica,
+            "replica": replicas_of(snapshot),
             "schema": StructType(fields).json(),
             "bytes": snapshot.bytes,
             "is_plain": definition.policy == PLAIN,
@@ -354,10 +393,12 @@ class Planner:
                 [StructField(n, StringType()) for n in partition_columns(definition)]
             ).json(),
             "partition_by": [_in_spark(each) for each in definition.partition_by],
-            "properties": {name: value for name, value in shown.items() if value},
+            "properties": {name: value for name, value in properties.items() if value},
             "read_options": read_options,
-            "table_options": {name: value for name, value in table.items() if value},
-            "snapshot_options": {"asOf": str(snapshot.index), "replica": snapshot.replica},
+            "table_options": {name: value for name, value in named.items() if value},
+            "snapshot_options": {"asOf": str(snapshot.index), "replica": snapshot.replica}
+            if isinstance(snapshot, Snapshot)
+            else {},
         }
 
     @property
@@ -366,12 +407,15 @@ class Planner:
         return is_local_master(self._settings.master)
 
     @staticmethod
-    def _name(snapshot: Snapshot) -> tuple[str, str]:
+    def _name(snapshot: Snapshot | ShardedSnapshot) -> tuple[str, str]:
         """Return what the handle of a snapshot begins with, and the version that names its rows."""
-        names = "\n".join(part.part for part in snapshot.parts)
-        digest = xxhash.xxh3_64_hexdigest(f"{snapshot.definition.schema_version}\n{names}".encode())
-        version = f"{snapshot.index}-{digest}"
-        return f"{snapshot.definition.table_id}/{snapshot.replica}/{version}/", version
+        shards = shards_of(snapshot)
+        names = "\n".join(f"{each.definition.name}/{part.part}" for each in shards for part in each.parts)
+        digest = xxhash.xxh3_64_hexdigest(f"{newest_definition(snapshot).schema_version}\n{names}".encode())
+        version = f"{index_of(snapshot)}-{digest}"
+        # Replicas take turns: of many shards hardly two snapshots were taken of the same ones.
+        replica = snapshot.replica if isinstance(snapshot, Snapshot) else "shards"
+        return f"{snapshot.definition.table_id}/{replica}/{version}/", version
 
     def _find(self, prefix: str) -> tuple[str, _KeptSnapshot] | None:
         """Return the newest snapshot that is kept, whose handle begins so, and whose lease is fresh."""
@@ -383,21 +427,20 @@ class Planner:
                     return handle, held
         return None
 
-    def _keep(self, held: _KeptSnapshot, asked: tuple[float, int] | None) -> tuple[str, _KeptSnapshot]:
+    def _keep(self, held: _KeptSnapshot, asked: tuple[float, tuple[int, ...]] | None) -> tuple[str, _KeptSnapshot]:
         """Keep a snapshot, return it with its handle; `asked` is `_Newest`'s time and mutation, None for an older index."""
         with self._lock:
             self._number += 1
             handle = f"{self._name(held.snapshot)[0]}{self._number}"
             self._held[handle] = held
             if asked is not None:
-                self._newest[held.snapshot.definition.name] = _Newest(handle, *asked)
+                self._newest[held.table.name] = _Newest(handle, *asked)
             if len(self._held) > SNAPSHOTS_MAX:
                 forgotten, other = self._held.popitem(last=False)
-                newest = self._newest.get(other.snapshot.definition.name)
+                newest = self._newest.get(other.table.name)
                 if newest is not None and newest.handle == forgotten:
-                    del self._newest[other.snapshot.definition.name]
-        if held.snapshot.lease is not None:
-            keep_for_frame(held.snapshot.lease, held.table.http)
+                    del self._newest[other.table.name]
+        keep_for_frame((each.lease for each in shards_of(held.snapshot)), held.table.http)
         return handle, held
 
     def _kept(self, handle: str) -> _KeptSnapshot:
@@ -418,8 +461,10 @@ class Planner:
         RowsUnavailable
             A part that is needed can't be read.
         """
-        held = self._kept(handle)
-        snapshot, parts = held.snapshot, _pruned(held, where)
+        return [file for shard, parts in _pruned(self._kept(handle), where) for file in self._files(shard, parts)]
+
+    def _files(self, snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> list[tuple[str, int, int, str]]:
+        """Return the data files of some parts of a snapshot: see `files`."""
         if not self._is_local:
             snapshot.check()
             return [(url, size, 0, part) for part, url, size in remote_files(snapshot, parts)]
@@ -450,7 +495,8 @@ class Planner:
         table = self._connected().table(request.table)
         begun = self._rewriting.begin(table, request.through)
         # Never fresh: another statement must not read it.
-        held = _KeptSnapshot(table, begun.snapshot, "", self._description(begun.snapshot, ""), fresh_until=0.0)
+        description = self._description(table, begun.snapshot, "")
+        held = _KeptSnapshot(table, TakenSnapshot(begun.snapshot), "", description, fresh_until=0.0)
         handle, _ = self._keep(held, None)
         return {"handle": handle, **held.description, **begun.described}
 
@@ -476,19 +522,23 @@ class Planner:
             return self._connection
 
 
-def _pruned(held: _KeptSnapshot, where: str) -> tuple[SnapshotPart, ...]:
-    """Return the parts of a snapshot that can hold rows which a condition keeps.  Raises as `Planner.files`."""
+def _pruned(held: _KeptSnapshot, where: str) -> tuple[tuple[Snapshot, tuple[SnapshotPart, ...]], ...]:
+    """Return the parts of each shard that can hold rows which a condition keeps.  Raises as `Planner.files`."""
     # A query asks several times with one condition: when Spark compares sizes, and when it plans the scan.
     known = held.pruned.get(where)
     if known is not None:
         return known
-    snapshot = held.snapshot
     try:
-        predicate = parse_predicate(where, snapshot.definition) if where else None
+        predicate = parse_predicate(where, newest_definition(held.snapshot)) if where else None
     except BadInput:
         predicate = None
-    snapshot.require(predicate)
-    found = tuple(part for part in snapshot.parts if predicate is None or predicate.may_match(part.manifest))
+    shards = wanted_shards(held.taken, predicate)
+    for each in shards:
+        each.require(predicate)
+    found = tuple(
+        (each, tuple(part for part in each.parts if predicate is None or predicate.may_match(part.manifest)))
+        for each in shards
+    )
     if len(held.pruned) >= CONDITIONS_MAX:
         held.pruned.clear()
     held.pruned[where] = found

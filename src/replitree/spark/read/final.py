@@ -26,11 +26,15 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
+
 from replitree.client.read.final import final_groups
 from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.client.sharded.union import ShardedSnapshot
 from replitree.errors import ReplitreeError
 from replitree.spark.read.final_units import TASK_BYTES, FinalUnit, cut_group, pack, read_units
 from replitree.spark.read.read import filtered, pushed, read_files, snapshot_df
@@ -45,7 +49,7 @@ from replitree.storage.schema.definition import TableDefinition, decode_definiti
 from replitree.storage.schema.merge_policy import PLAIN
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,10 @@ class _Task:
 
 
 def final_df(
-    snapshot: Snapshot, spark: SparkSession, columns: Sequence[str] | None = None, where: str | None = None
+    snapshot: Snapshot | ShardedSnapshot,
+    spark: SparkSession,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
 ) -> DataFrame:
     """Give to Spark what the table's policy leaves of a snapshot.  Parameters and errors as `spark.read.read.snapshot_df`.
 
@@ -73,6 +80,10 @@ def final_df(
     # A plain policy leaves no row out: there is nothing to make final.
     if definition.policy == PLAIN:
         return snapshot_df(snapshot, spark, columns, where)
+    if isinstance(snapshot, ShardedSnapshot):
+        # Rows with equal keys lie in one shard: the shard key consists of columns of the order key.
+        frames = [final_df(each, spark, columns, where) for each in snapshot.shards]
+        return reduce(DataFrame.union, frames) if frames else snapshot_df(snapshot, spark, columns, where)
     wanted = spark_schema(definition, columns).names
     predicate, problem = pushed(definition, spark, where)
     # All columns, unless the condition was understood: only Spark knows what else it looks at.

@@ -6,7 +6,9 @@ Guarantees: the frame is one snapshot, whatever is inserted later and however of
 that Spark's own ``WHERE`` keeps; parts are left out only when their statistics prove that they have none of them.
 
 Parts of older schema versions are read each with the columns that they have; the frame is the union of one relation for each
-layout (see `replitree.storage.schema.layout`), and the one relation as long as no column was altered.
+layout (see `replitree.storage.schema.layout`), and the one relation as long as no column was altered.  The files of all shards
+of a sharded table are in the same relations, so whatever Spark does with the frame, it does with the rows of all shards.  On a
+cluster each shard has relations of its own, because its files are opened with a ticket of its own.
 
 A missing or damaged file fails the query, whatever the session says about ignoring such files.  Files of this machine are
 verified before the JVM gets their paths, or by the JVM as it reads them (`replitree.storage.parts.verified`).  Of what
@@ -22,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
@@ -31,11 +33,12 @@ from pyspark.sql.types import StructField, StructType
 
 from replitree.client.arguments import check_arguments
 from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.client.sharded.union import ShardedSnapshot, newest_definition, shards_of
 from replitree.errors import BadInput
 from replitree.spark.session.columns import literal, quoted
 from replitree.spark.session.nested import reshaped
 from replitree.spark.session.types import spark_schema, spark_type
-from replitree.spark.store.located import located
+from replitree.spark.store.located import SnapshotPlace, located
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.layout import Layout, Origin, is_plain, layouts_of, stored_schema
 from replitree.storage.schema.types import parse_type
@@ -71,7 +74,10 @@ def to_df(
 
 @check_arguments
 def snapshot_df(
-    snapshot: Snapshot, spark: SparkSession, columns: Sequence[str] | None = None, where: str | None = None
+    snapshot: Snapshot | ShardedSnapshot,
+    spark: SparkSession,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
 ) -> DataFrame:
     """Give a snapshot to Spark.
 
@@ -91,26 +97,18 @@ def snapshot_df(
     SnapshotExpired
         Parts of the snapshot are gone.
     """
-    schema = spark_schema(snapshot.definition)
+    shards, definition = shards_of(snapshot), newest_definition(snapshot)
+    schema = spark_schema(definition)
     # A wrong name is found out before anything is read.
-    wanted = spark_schema(snapshot.definition, columns).names
-    predicate, problem = pushed(snapshot.definition, spark, where)
-    snapshot.require(predicate)
-    # A condition that only Spark understands prunes no part.
-    parts = snapshot.parts
-    if predicate is not None:
-        parts = tuple(part for part in parts if predicate.may_match(part.manifest))
-    place = located(snapshot, spark, parts)
-    layouts = layouts_of(snapshot.definition, (part.manifest.schema_version for part in parts))
-    groups: dict[Layout, list[SnapshotPart]] = {}
-    for part in parts:
-        groups.setdefault(layouts[part.manifest.schema_version], []).append(part)
+    wanted = spark_schema(definition, columns).names
+    predicate, problem = pushed(definition, spark, where)
     frames = []
-    for layout, some in groups.items():
+    for (layout, opened_with), some in _relations(shards, definition, spark, predicate).items():
         # With the columns that the files have: Spark would show a column that they lack as null, not as its default.
         stored = StructType([StructField(f.name, spark_type(f.type)) for f in stored_schema(layout)])
-        files = read_files(spark, stored, place.paths(some), place.options)
-        place.read_by(files)
+        files = read_files(spark, stored, [path for each in some for path in each.paths], dict(opened_with))
+        for each in some:
+            each.place.read_by(files)
         frames.append(files if is_plain(layout) else files.select(*[_column(origin) for origin in layout]))
     frame = reduce(DataFrame.union, frames) if frames else spark.createDataFrame([], schema)
     if where is not None:
@@ -118,6 +116,35 @@ def snapshot_df(
     if columns is not None or wanted != frame.columns:
         frame = frame.select(*[quoted(name) for name in wanted])
     return frame
+
+
+class _ShardFiles(NamedTuple):
+    """Files of one shard, or of a table that is not sharded, that one relation reads."""
+
+    place: SnapshotPlace
+    paths: list[str]
+
+
+def _relations(
+    shards: Sequence[Snapshot], definition: TableDefinition, spark: SparkSession, predicate: Predicate | None
+) -> dict[tuple[Layout, tuple[tuple[str, str], ...]], list[_ShardFiles]]:
+    """Return what each relation reads: those with other columns in their files, or opened with other options, are apart."""
+    found: dict[tuple[Layout, tuple[tuple[str, str], ...]], list[_ShardFiles]] = {}
+    for shard in shards:
+        shard.require(predicate)
+        # A condition that only Spark understands prunes no part.
+        parts = shard.parts
+        if predicate is not None:
+            parts = tuple(part for part in parts if predicate.may_match(part.manifest))
+        place = located(shard, spark, parts)
+        layouts = layouts_of(definition, (part.manifest.schema_version for part in parts))
+        groups: dict[Layout, list[SnapshotPart]] = {}
+        for part in parts:
+            groups.setdefault(layouts[part.manifest.schema_version], []).append(part)
+        for layout, some in groups.items():
+            files = _ShardFiles(place, place.paths(some))
+            found.setdefault((layout, tuple(sorted(place.options.items()))), []).append(files)
+    return found
 
 
 def pushed(

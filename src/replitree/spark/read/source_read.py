@@ -13,6 +13,8 @@ one task.
 
 Batches have exactly the schema that Spark asked for: the table's types, every column nullable.
 
+Of a sharded table each task reads files of one shard; the snapshot is that of all shards.
+
 Absent on purpose: order.  Rows come as the tasks come.
 """
 
@@ -37,6 +39,9 @@ from replitree.client.read.final import final_groups
 from replitree.client.read.near import near_folder
 from replitree.client.read.part_cache import PartCache
 from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.client.sharded.sharded_table import ShardedTable, tables_of
+from replitree.client.sharded.union import shards_of
+from replitree.client.table import Table
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.lease import LeaseHandle, hold
 from replitree.client.transport.stored import stored_parts, through_of
@@ -127,7 +132,7 @@ class FilesPartition(InputPartition):
 def read_schema(options: Mapping[str, str]) -> StructType:
     """Return the schema of a read that does not say one."""
     with open_connection(options) as connection:
-        definition = connection.catalog.definition(table_name(options))
+        definition = connection.table(table_name(options)).definition
     return spark_schema(definition, columns(options))
 
 
@@ -142,7 +147,7 @@ def plan_read(options: Mapping[str, str], schema: StructType) -> ReadPlan:
         The condition can't be read.
     """
     with open_connection(options) as connection:
-        definition = connection.catalog.definition(table_name(options))
+        definition = connection.table(table_name(options)).definition
     names = columns_of(schema, definition)
     if options.get("where"):
         parse_predicate(options["where"], definition)
@@ -160,39 +165,54 @@ def plan_partitions(plan: ReadPlan) -> tuple[ReadPlan, list[FilesPartition]]:
         as_of = read_as_of(options)
         if "minindex" not in options and as_of is None:
             include_written(table)
-        snapshot = table.snapshot(
+        # Of a sharded table the condition decides which shards are asked.
+        where = {"where": options.get("where")} if isinstance(table, ShardedTable) else {}
+        taken = table.snapshot(
             number(options, "minindex"),
             level=read_level(options),
             as_of=as_of,
             lease_s=LEASE_S if (asked := number(options, "lease")) is None else asked,
             timeout_s=seconds(options),
+            **where,
         )
-        # Of a read in the store each task finds out by itself whether it reaches it.
-        if through_of(options.get("through")) == "replica":
-            snapshot = snapshot.through("replica")
-        lease = snapshot.lease.hand_over() if snapshot.lease is not None else None
-        replicas = table.replicas()
-        addresses = tuple(replica.address for replica in replicas if replica.address)
-        ticket = table.http.ticket(table.name, reads=True)
-    units, sizes = _units(snapshot, options)
+        tables = {each.name: each for each in tables_of(table)}
+        shards = [_planned(plan, tables[each.definition.name], each) for each in shards_of(taken)]
     tasks = number(options, "partitions")
     if tasks is not None and tasks < 1:
         raise BadInput(f"option partitions is at least 1, not {tasks}")
-    packed = pack(units, sizes, tasks or max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES)))
+    found = [(planned, *_units(snapshot, options)) for planned, snapshot in shards]
+    total = sum(sum(sizes) for _, _, sizes in found)
+    wanted = tasks or max(os.cpu_count() or 1, -(-total // TASK_BYTES))
+    partitions = [
+        FilesPartition(planned, packed)
+        for planned, units, sizes in found
+        # A task reads files of one shard: its ticket opens no others.
+        for packed in pack(units, sizes, max(1, wanted * sum(sizes) // max(1, total)))
+    ]
+    return (shards[0][0] if shards else plan), partitions
+
+
+def _planned(plan: ReadPlan, table: Table, snapshot: Snapshot) -> tuple[ReadPlan, Snapshot]:
+    """Return the plan of a read of a snapshot, which may be that of one shard, and the snapshot as tasks read it."""
+    # Of a read in the store each task finds out by itself whether it reaches it.
+    if through_of(plan.options.get("through")) == "replica":
+        snapshot = snapshot.through("replica")
     encoded = (snapshot.definition.encode_metadata(), snapshot.definition.encode_columns())
     if encoded != plan.definition:
         # The table was altered after Spark asked for its schema: its columns must still be there, with the same types.
         plan = replace(plan, definition=encoded, columns=tuple(columns_of(plan.schema, snapshot.definition)))
+    replicas = table.replicas()
     planned = replace(
         plan,
+        options={**plan.options, "table": table.name},
         index=snapshot.index,
-        addresses=addresses,
+        addresses=tuple(replica.address for replica in replicas if replica.address),
         owner=next((replica.address for replica in replicas if replica.name == snapshot.replica), ""),
-        ticket=ticket,
-        lease=lease,
+        ticket=table.http.ticket(table.name, reads=True),
+        lease=snapshot.lease.hand_over() if snapshot.lease is not None else None,
         replica=snapshot.replica,
     )
-    return planned, [FilesPartition(planned, units_) for units_ in packed]
+    return planned, snapshot
 
 
 def _units(snapshot: Snapshot, options: Mapping[str, str]) -> tuple[list[FileUnit | GroupUnit], list[int]]:

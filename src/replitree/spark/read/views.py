@@ -17,10 +17,10 @@ from pyspark.errors import PySparkException
 from replitree.client.arguments import check_arguments
 from replitree.client.read.as_of import AsOf
 from replitree.client.read.scan import FRAME_LEASE_S, LEASE_S
+from replitree.client.sharded.union import shards_of
 from replitree.client.table import SNAPSHOT_S
 from replitree.client.transport.lease import keep_for_frame
 from replitree.errors import ReplicaUnavailable
-from replitree.protocol.sharded.places import is_shard_name
 from replitree.protocol.state.read import ReadLevel
 from replitree.spark.read.read import pushed
 from replitree.spark.session import damage_reports
@@ -55,7 +55,7 @@ def sql_views(  # noqa: PLR0913 - what a query asks of each of its tables
     connection
         The cluster.
     tables
-        Only these; by default all that are not sharded.
+        Only these; by default all.
     held
         Keeps the snapshots' parts until it ends; by default they stay as long as those of any frame.
     level, timeout_s
@@ -79,9 +79,7 @@ def sql_views(  # noqa: PLR0913 - what a query asks of each of its tables
     ReplicaUnavailable
         No replica shows a table, or files of it are missing.
     """
-    # A sharded table can't be read by Spark yet; one that is not asked for must not keep the others from it.
-    others = (name for name in connection.catalog.hosted_names() if not is_shard_name(name))
-    names = tuple(others) if tables is None else tables
+    names = connection.tables() if tables is None else tables
     for name in names:
         table, then = connection.table(name), (as_of or {}).get(name)
         found = table.snapshot(
@@ -93,12 +91,13 @@ def sql_views(  # noqa: PLR0913 - what a query asks of each of its tables
         )
         if held is not None:
             held.enter_context(found)
-        elif found.lease is not None:
-            keep_for_frame(found.lease, table.http)
+        else:
+            keep_for_frame((each.lease for each in shards_of(found)), table.http)
         if verify:
-            found.whole(found.parts)
+            for each in shards_of(found):
+                each.whole(each.parts)
         where = None
-        if found.unread or any(part.lacking for part in found.parts):
+        if any(each.unread or any(part.lacking for part in each.parts) for each in shards_of(found)):
             # By the query's conditions parts may be left out, also some that can't be read.
             usable = [each for each in conditions if pushed(found.definition, spark, each)[0] is not None]
             where = " AND ".join(f"({each})" for each in usable) or None

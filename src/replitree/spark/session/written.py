@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from replitree import private
+from replitree.client.insert.terms import InsertResult
+from replitree.client.sharded.sharded_table import tables_of
 from replitree.client.transport.catalog import this_machine
 from replitree.spark.session.driver import driver_process
 from replitree.wire.identity import process_started
@@ -88,9 +90,19 @@ def last_written(table_id: str, driver: Writer | None = None) -> tuple[int, int]
 
 def include_written(table: Table, driver: Writer | None = None) -> None:
     """Let the later reads of a table's connection include what the application has written; `driver` as `note_written`."""
-    index, mutated = last_written(table.definition.table_id, driver)
-    table.inserter.written.add(index)
-    table.inserter.written.add_mutation(mutated)
+    for each in tables_of(table):
+        index, mutated = last_written(each.definition.table_id, driver)
+        each.inserter.written.add(index)
+        each.inserter.written.add_mutation(mutated)
+
+
+def note_inserted(table: Table, result: InsertResult, driver: Writer | None = None) -> None:
+    """Note what an insert has written, into a sharded table in each shard; `driver` as `note_written`."""
+    from replitree.client.sharded.joint import JointInsertResult
+
+    indexes = dict(result.shards) if isinstance(result, JointInsertResult) else {table.name: result.counts_at}
+    for each in tables_of(table):
+        note_written(each.definition.table_id, indexes.get(each.name), driver)
 
 
 def note_through_table(table: Table, index: int | None, *, is_mutation: bool) -> None:
@@ -136,4 +148,4 @@ def _folder(driver: Writer) -> Path:
     return parent / f"{driver.pid}-{driver.started}"
 
 
-__all__ = ["include_written", "last_written", "note_through_table", "note_written", "remember"]
+__all__ = ["include_written", "last_written", "note_inserted", "note_through_table", "note_written", "remember"]

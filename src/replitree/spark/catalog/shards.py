@@ -1,0 +1,80 @@
+"""Sharded tables in the catalog: one table, whose snapshot is that of all shards.
+
+A query's condition is known only after the snapshot was taken.  So the snapshot is that of every shard, and `wanted_shards`
+leaves out shards of which no row can match, by the map with which the snapshot was taken.
+
+On a cluster Spark's own scan has one ticket for all files of a table, and each shard has a ticket of its own: Python tasks read
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from replitree.client.read.snapshot import Snapshot
+from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.client.sharded.union import ShardedSnapshot, shards_of
+from replitree.client.table import Table
+from replitree.protocol.sharded.places import shard_number
+from replitree.protocol.sharded.shard_map import ShardMap
+from replitree.storage.sql.predicate import Predicate
+from replitree.storage.sql.shard_pruning import buckets_of
+
+FOR_CLUSTERS = 'shards, for executors of a cluster: read by format("replitree")'
+"""Why Spark's own scan does not read a sharded table on a cluster."""
+
+
+class TakenSnapshot(NamedTuple):
+    """A snapshot, and the map of a sharded table that holds for it; None: there is none, or it has changed meanwhile."""
+
+    snapshot: Snapshot | ShardedSnapshot
+    map: ShardMap | None = None
+
+
+def take_snapshot(table: Table, take: Callable[[], Snapshot | ShardedSnapshot]) -> TakenSnapshot:
+    """Take a snapshot of a table, by `take`."""
+    if not isinstance(table, ShardedTable):
+        return TakenSnapshot(take())
+    table.refresh()
+    before = table.info
+    snapshot = take()
+    table.refresh()
+    after = table.info
+    is_same = (before.incarnation, before.map_version) == (after.incarnation, after.map_version)
+    return TakenSnapshot(snapshot, before.map if is_same else None)
+
+
+def wanted_shards(taken: TakenSnapshot, predicate: Predicate | None) -> tuple[Snapshot, ...]:
+    """Return the shards of a snapshot that can have rows which a condition keeps; None keeps all."""
+    shards = shards_of(taken.snapshot)
+    if taken.map is None or predicate is None:
+        return shards
+    owners = set(taken.map.owners_of(buckets_of(taken.map, predicate)))
+    return tuple(each for each in shards if shard_number(each.definition.name) in owners)
+
+
+def shown(table: Table, snapshot: Snapshot | ShardedSnapshot) -> dict[str, str]:
+    """Return the properties that say where rows were read: at which replica and index, or how the table is sharded."""
+    if isinstance(snapshot, Snapshot):
+        return {"index": str(snapshot.index), "replica": snapshot.replica}
+    assert isinstance(table, ShardedTable)
+    info = table.info
+    return {
+        "shard_by": ", ".join(info.map.key),
+        "shards": str(len(info.map.shards)),
+        "buckets": str(info.map.buckets),
+    }
+
+
+def index_of(snapshot: Snapshot | ShardedSnapshot) -> int:
+    """Return what the JVM shows as the index of a snapshot: of a sharded table, how many entries its logs have below it."""
+    return sum(each.index for each in shards_of(snapshot))
+
+
+def replicas_of(snapshot: Snapshot | ShardedSnapshot) -> str:
+    """Return the names of the replicas that a snapshot was taken of, with commas between them."""
+    return ", ".join(sorted({each.replica for each in shards_of(snapshot)}))
+
+
+__all__ = ["FOR_CLUSTERS", "TakenSnapshot", "index_of", "replicas_of", "shown", "take_snapshot", "wanted_shards"]
