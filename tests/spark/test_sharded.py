@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from replitree.client.connection import Connection
+from replitree.client.insert.upload import Upload
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.errors import BadInput
+from replitree.client.transport.http import AnswerLost, HttpClient
+from replitree.errors import BadInput, ReplicaUnavailable, SchemaMismatch, Unavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
@@ -23,7 +27,10 @@ from replitree.spark.catalog.shards import FOR_CLUSTERS
 from replitree.spark.read import source_read
 from replitree.spark.read.source_read import plan_partitions, plan_read, read_partition, read_schema
 from replitree.spark.session.types import spark_schema
+from replitree.spark.write import source_write
+from replitree.spark.write.source_write import WritePlan, commit_job, plan_write, stage_rows
 from tests.replica.inprocess import ROOT, InProcessCluster, rows
+from tests.waiting import wait_for
 
 COLUMNS = "k BIGINT NOT NULL, v DOUBLE, s STRING"
 SHARDED = {"order_by": "k", "shard_by": "k", "shards": "2", "buckets": "16", "provider": "replitree"}
@@ -222,3 +229,124 @@ def test_tasks_of_the_data_source_apply_the_policy_in_each_shard(
         _, partitions = plan_partitions(plan_read(options, read_schema(options)))
         found = [k for each in partitions for batch in read_partition(each) for k in batch.column("k").to_pylist()]
     assert sorted(found) == list(range(50))
+
+
+# --- writes -----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def writing(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let jobs use a connection, and keep it open."""
+    with monkeypatch.context() as patch:
+        patch.setattr(source_write, "kept_connection", lambda _: _Kept(connection))
+        yield
+
+
+def job(data: Sequence[pa.Table], *, before_commit: Callable[[], object] = lambda: None, **options: str) -> WritePlan:
+    """Run a job of the data source, a task for each table, and commit it."""
+    plan = plan_write({"table": "d", **options}, from_arrow_schema(data[0].schema))
+    messages = [stage_rows(plan.job, iter(each.to_batches(max_chunksize=7))) for each in data]
+    before_commit()
+    commit_job(plan, messages)
+    return plan
+
+
+def uploads_left(cluster: InProcessCluster) -> list[Path]:
+    return [path for path in cluster.folder.rglob("uploads/*") if path.is_dir()]
+
+
+@pytest.mark.parametrize("are_here", [True, False])
+def test_tasks_of_the_data_source_write_into_all_shards_by_one_insert(
+    connection: Connection, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch, are_here: bool
+) -> None:
+    create(planner_of(connection, monkeypatch))
+    table = connection.table("d")
+    if not are_here:
+        monkeypatch.setattr(Upload, "folder", None)
+    with writing(connection, monkeypatch):
+        for _ in range(2):
+            job([rows(0, 50), rows(50, 50)], inserttoken="one", quorum="majority")
+        job([rows(100, 1)])
+    assert sorted(table.to_arrow().column("k").to_pylist()) == list(range(101))
+    wait_for(lambda: not uploads_left(cluster), lambda: f"left: {uploads_left(cluster)}")
+
+
+def test_a_job_whose_map_has_changed_inserts_nothing(
+    connection: Connection, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(planner_of(connection, monkeypatch))
+
+    def move() -> None:
+        path = layout.shard_map(layout.sharded(ROOT, "d"))
+        moved = encode_map(first_map(["k"], {Shard(0): 1, Shard(1): 3}, 16))
+        assert isinstance(cluster.admin.perform(fx.Commit(fx.Set(path, moved, fx.ANY_VERSION))), fx.Applied)
+
+    with writing(connection, monkeypatch):
+        with pytest.raises(Unavailable, match="nothing was inserted, run the job again"):
+            job([rows(0, 50)], before_commit=move, inserttoken="one")
+        assert connection.table("d").scan().count() == 0
+        job([rows(0, 50)], inserttoken="one")
+    assert connection.table("d").scan().count() == 50
+    wait_for(lambda: not uploads_left(cluster), "nothing is left")
+
+
+def test_a_job_whose_replica_has_lost_what_was_staged_inserts_nothing(
+    connection: Connection, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(planner_of(connection, monkeypatch))
+    request = HttpClient.request
+
+    def request_and_lose(self: HttpClient, address: str, method: str, path: str, *args: Any, **named: Any) -> Any:
+        answer = request(self, address, method, path, *args, **named)
+        if "d~1/uploads" in path and "/prepare?" in path:
+            staging = answer.decode(dict[str, Any])["staging"]
+            request(self, address, "DELETE", f"/v1/tables/d~1/prepared/{staging}", timeout_s=5.0)
+        return answer
+
+    with writing(connection, monkeypatch):
+        with monkeypatch.context() as patch:
+            patch.setattr(HttpClient, "request", request_and_lose)
+            with pytest.raises(ReplicaUnavailable, match=r"of shard d~1 does not have .* run the job again"):
+                job([rows(0, 50)], inserttoken="one")
+        assert connection.table("d").scan().count() == 0
+        job([rows(0, 50)], inserttoken="one")
+    assert connection.table("d").scan().count() == 50
+
+
+def test_a_commit_of_uploads_whose_answer_is_lost_is_repeated(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(planner_of(connection, monkeypatch))
+    request, lost = HttpClient.request, list[str]()
+
+    def request_and_lose(self: HttpClient, address: str, method: str, path: str, *args: Any, **named: Any) -> Any:
+        answer = request(self, address, method, path, *args, **named)
+        if "/joint?" in path and not lost:
+            lost.append(path)
+            raise AnswerLost("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(HttpClient, "request", request_and_lose)
+    with writing(connection, monkeypatch):
+        job([rows(0, 50)])
+    assert lost
+    assert connection.table("d").scan().count() == 50
+
+
+def test_jobs_that_a_sharded_table_can_not_do_are_refused(
+    connection: Connection, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(planner_of(connection, monkeypatch))
+    schema = from_arrow_schema(rows(0).schema)
+    with writing(connection, monkeypatch):
+        for more, overwrite in (
+            ({}, True),
+            ({"mergeschema": "true"}, False),
+            ({"record": "/tmp/history"}, False),
+            ({"replica": "r1"}, False),
+        ):
+            with pytest.raises(BadInput, match="is sharded, and a sharded table can't"):
+                plan_write({"table": "d", **more}, schema, overwrite=overwrite)
+    assert not uploads_left(cluster)
+    with pytest.raises(SchemaMismatch, match="may not be null"), writing(connection, monkeypatch):
+        job([pa.table({"k": pa.array([None], pa.int64())})])

@@ -330,9 +330,9 @@ class ReplitreeWriter(DataSourceArrowWriter):
     @override
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage one task attempt's rows."""
-        from replitree.spark.write.write_tasks import write_task
+        from replitree.spark.write.source_write import stage_rows
 
-        return write_task(self._plan.job, iterator)
+        return stage_rows(self._plan.job, iterator)
 
     @override
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:

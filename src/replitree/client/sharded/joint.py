@@ -25,6 +25,10 @@ taken answers "duplicate".  Without a token of the caller, it is a hash of the r
 
 The rows of one insert are held in memory until it is over, because a changed map needs them once more.
 
+*Uploads.*  The tasks of a Spark job stage the rows of each shard in an upload at one replica, and the driver begins with step 2
+(`JointInserter.commit_uploads`).  It has no rows that it could prepare anew: when the map has changed, or a replica with an
+upload is gone, nothing was inserted, and the job stages everything again.
+
 Absent on purpose: batches of streams, overwrites, and anything else that a joint commit can't do.
 """
 
@@ -43,6 +47,7 @@ import pyarrow as pa
 
 from replitree.client.insert.insert import REQUEST_BYTES_MAX, REQUEST_ROWS_MAX, TableInserter
 from replitree.client.insert.terms import InsertResult, Terms, Written
+from replitree.client.insert.upload import Upload
 from replitree.client.sharded.sharded_catalog import read_map
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.http import AnswerLost, HttpClient
@@ -58,7 +63,8 @@ from replitree.errors import (
 )
 from replitree.protocol.sharded.places import shard_name, shard_number
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
-from replitree.storage.parts.content_hash import content_hash
+from replitree.storage.parts.content_hash import content_hash, joined_hash
+from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.rewrite.slices import cut
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.row_buckets import split_by_shard
@@ -95,12 +101,23 @@ class JointInsertResult(InsertResult):
 
 
 @dataclass(frozen=True, slots=True)
+class FilledUpload:
+    """An upload with the rows of one shard, and the manifests of its parts."""
+
+    upload: Upload
+    manifests: tuple[PartManifest, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _PreparedShare:
     """What a replica has prepared of one shard; `told` is what it answered, which the commit hands over as it is."""
 
     shard: Shard
     replica: ReplicaInfo
     told: _Asked
+
+
+_Piece: TypeAlias = "pa.Table | FilledUpload"
 
 
 class _ShardEntry(msgspec.Struct, frozen=True):
@@ -114,6 +131,7 @@ class _Committed(msgspec.Struct, frozen=True):
     shards: tuple[_ShardEntry, ...] = ()
     settled: int | None = None
     shard: str = ""
+    replica: str = ""
     reason: str = ""
 
 
@@ -177,12 +195,69 @@ class JointInserter:
             if done is not None:
                 break
             self._read_map()
+        return self._result(done, rows.num_rows, terms)
+
+    def commit_uploads(
+        self, filled: Mapping[Shard, FilledUpload], version: int, terms: Terms
+    ) -> JointInsertResult | None:
+        """Insert what is in uploads by one commit: all or nothing.
+
+        Parameters
+        ----------
+        filled
+            At least one upload; each of one shard, which gets all its rows.
+        version
+            Of the map by which the rows were split.
+        terms
+            How to insert.  Without a token, the parts' contents name the insert.
+
+        Returns
+        -------
+        None: the map has another version by now, nothing was inserted, and the uploads are given up.
+
+        Raises
+        ------
+        OutcomeUnknown
+            The rows may have been inserted: insert them again with the same token.
+        Unavailable
+            Certainly nothing was inserted, as after every other error; what was prepared is given up.
+        """
+        token = terms.token or _content_of(filled)
+        first, deadline, doubt = min(filled), time.monotonic() + terms.timeout_s, _Doubt(token)
+        shares: dict[Shard, _PreparedShare] = {}
+        try:
+            for share in self._prepare(filled, sorted(filled), first, version, deadline):
+                shares[share.shard] = share
+            while (found := self._commit(shares, first, terms, deadline, doubt)) is None:
+                # Equal requests have one answer, so asking again is right after every failure.
+                if time.monotonic() + PAUSE_S > deadline:
+                    raise doubt.end(terms.timeout_s)
+                time.sleep(PAUSE_S)
+            # The token is looked at first: whatever the answer is, a doubt is over.
+            doubt.is_open = False
+            if found.outcome == "participant_gone":
+                raise ReplicaUnavailable(
+                    f"nothing was inserted: replica {found.replica} of shard {found.shard} does not have what was staged there"
+                    f" any more ({found.reason}); run the job again"
+                )
+            # What a duplicate was prepared of is given up; if it is the insert itself, its replicas know that it was taken.
+            if found.outcome == "inserted":
+                shares.clear()
+        finally:
+            if not doubt.is_open:
+                self._abandon(list(shares.values()))
+        if found.outcome == "map_changed":
+            return None
+        rows = sum(manifest.rows for each in filled.values() for manifest in each.manifests)
+        return self._result(found, rows, terms)
+
+    def _result(self, done: _Committed, rows: int, terms: Terms) -> JointInsertResult:
         for entry in done.shards:
             shard = shard_number(entry.shard)
             # The coordinator is of the first shard: it tells where the quorum ended in that log, by one commit for all shards.
             self._written(shard).add(entry.index, done.settled if shard == min(pieces) else None)
         entries = tuple((entry.shard, entry.index) for entry in done.shards)
-        return JointInsertResult(None, rows.num_rows, done.outcome, terms.token, shards=entries)
+        return JointInsertResult(None, rows, done.outcome, terms.token, shards=entries)
 
     def _read_map(self) -> tuple[ShardMap, int]:
         found = read_map(self._catalog, self._definition.name)
@@ -251,9 +326,9 @@ class JointInserter:
     # --- preparing ----------------------------------------------------------------------------------------------------
 
     def _prepare(
-        self, pieces: Mapping[Shard, pa.Table], shards: list[Shard], first: Shard, version: int, deadline: float
+        self, pieces: Mapping[Shard, _Piece], shards: list[Shard], first: Shard, version: int, deadline: float
     ) -> Iterator[_PreparedShare]:
-        """Prepare the rows of some shards side by side.
+        """Prepare the rows, or the uploads, of some shards side by side.
 
         Raises
         ------
@@ -279,13 +354,13 @@ class JointInserter:
         yield from shares
 
     def _prepare_one(
-        self, shard: Shard, rows: pa.Table, version: int, seconds: float, coordinates: bool
+        self, shard: Shard, rows: _Piece, version: int, seconds: float, coordinates: bool
     ) -> _PreparedShare:
         router, inserter = self._inserter(shard)
         said = {"map_version": str(version), "keep_s": f"{KEEP_S:g}", "of": inserter.definition.table_id}
         said |= {"coordinates": "true"} if coordinates else {}
         query = urlencode(said)
-        if _is_small(rows):
+        if not isinstance(rows, FilledUpload) and _is_small(rows):
             body, route = _stream_of(rows), f"/v1/tables/{quote(self._name(shard))}/prepared?{query}"
 
             def send(replica: ReplicaInfo, left: float) -> _PreparedShare:
@@ -293,8 +368,11 @@ class JointInserter:
                 return _PreparedShare(shard, replica, answer.decode(dict[str, Any]))
 
             return router.ask(send, timeout_s=seconds)
-        upload, manifests = inserter.fill(cut(rows, inserter.definition), seconds)
-        described = msgspec.json.encode({"manifests": manifests})
+        if isinstance(rows, FilledUpload):
+            upload, manifests = rows.upload, rows.manifests
+        else:
+            upload, manifests = inserter.fill(cut(rows, inserter.definition), seconds)
+        described = msgspec.json.encode({"manifests": manifests, "pieces": upload.pieces})
 
         def take(replica: ReplicaInfo, left: float) -> _PreparedShare:
             path = f"{upload.route}/prepare?{query}"
@@ -366,6 +444,12 @@ class JointInserter:
             # Of two threads that make one at once either will do.
             found = self._inserters[shard] = (router, inserter)
         return found
+
+
+def _content_of(filled: Mapping[Shard, FilledUpload]) -> str:
+    """Return the token of an insert that has none: the same parts in the same shards have the same."""
+    hashes = [manifest.content_hash for _, each in sorted(filled.items()) for manifest in each.manifests]
+    return f"content-{joined_hash(hashes)}"
 
 
 def _is_small(rows: pa.Table) -> bool:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from replitree.client.change.change_results import OptimizeResult
-    from replitree.client.sharded.joint import JointInserter
+    from replitree.client.sharded.joint import JointInserter, JointInsertResult
 
 OPTIMIZE_S = 3_600.0
 """How long merges that are asked for are waited for, in seconds."""
@@ -242,21 +242,27 @@ class ShardedTable(Table):
             All else.
         """
         for is_asked, what in (
-            (is_frame(data), "insert a Spark DataFrame: give df.toArrow()"),
             (terms.overwrite is not None, "be overwritten"),
             (terms.batch is not None, "take batches of streams: name the insert by a token"),
             (merge_schema, "change its columns"),
         ):
             if is_asked:
                 raise not_yet(self.name, what)
+        result: JointInsertResult = (
+            frames().insert(self, data, terms) if is_frame(data) else self.joint.insert(data, terms)
+        )
+        for name, index in result.shards:
+            note_for_frames(self._shard(shard_number(name)), index)
+        return result
+
+    @property
+    def joint(self) -> JointInserter:
+        """What inserts into all shards by one commit."""
         if self._joint is None:
             from replitree.client.sharded.joint import JointInserter
 
             self._joint = JointInserter(self._definition, self._catalog, self._http, self._written_of_shard)
-        result = self._joint.insert(data, terms)
-        for name, index in result.shards:
-            note_for_frames(self._shard(shard_number(name)), index)
-        return result
+        return self._joint
 
     def _written_of_shard(self, shard: Shard) -> Written:
         return self._written_of(shard_definition(self._definition, shard))

@@ -31,13 +31,15 @@ from pyspark.sql.datasource import WriterCommitMessage
 from replitree.client.insert.terms import TIMEOUT_S, InsertResult
 from replitree.errors import BadInput
 from replitree.spark.session.options import flag, open_connection, open_table, seconds
-from replitree.spark.write.source_write import WritePlan, abort_job, commit_job, plan_write
-from replitree.spark.write.write_tasks import StagedMessage, write_task
+from replitree.spark.write.source_write import WritePlan, abort_job, commit_job, plan_write, stage_rows
 from replitree.wire.sent_batch import SentBatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
+
+    from replitree.spark.write.sharded_write import ShardedMessage
+    from replitree.spark.write.write_tasks import StagedMessage
 
 QUERY = "sql.streaming.queryId"
 """The local property in which Spark tells the tasks and the threads of a query its id, which the checkpoint keeps."""
@@ -63,7 +65,7 @@ class BatchMessage(WriterCommitMessage):
         The files.
     """
 
-    def __init__(self, plan: WritePlan, query: str, staged: StagedMessage) -> None:
+    def __init__(self, plan: WritePlan, query: str, staged: StagedMessage | ShardedMessage) -> None:
         self.plan, self.query, self.staged = plan, query, staged
 
 
@@ -102,7 +104,7 @@ def stage_batch(plan: WritePlan, rows: Iterator[pa.RecordBatch]) -> BatchMessage
     """Stage the rows of one task attempt."""
     context = TaskContext.get()
     query = context.getLocalProperty(QUERY) if context is not None else None
-    return BatchMessage(plan, query or "", write_task(plan.job, rows))
+    return BatchMessage(plan, query or "", stage_rows(plan.job, rows))
 
 
 def commit_batch(

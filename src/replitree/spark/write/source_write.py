@@ -29,29 +29,42 @@ repeated job as a new one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from replitree import private
+from replitree.client.insert.insert import TableInserter
 from replitree.client.insert.quorum import InsertQuorum, quorum_of
 from replitree.client.insert.terms import TIMEOUT_S, Overwrite, Terms
 from replitree.client.insert.upload import discard_upload, fresh_token
+from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.client.sharded.union import not_yet
 from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
 from replitree.spark.session.columns import check_columns
 from replitree.spark.session.driver import driver_process
 from replitree.spark.session.kept_connection import kept_connection
 from replitree.spark.session.options import flag, number, open_table, seconds
-from replitree.spark.session.written import note_written
+from replitree.spark.session.written import note_inserted
 from replitree.spark.write.recording import numbering_column, recorded_insert
+from replitree.spark.write.sharded_write import (
+    ShardedJob,
+    ShardedMessage,
+    abort_by_shard,
+    commit_by_shard,
+    map_changed,
+    plan_sharded,
+    stage_by_shard,
+)
 from replitree.spark.write.store_write import offered
 from replitree.spark.write.write_commit import MARK, commit_staged, discard_job, remove_scratch
-from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of
+from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of, write_task
 from replitree.wire.sent_batch import SentBatch
 
 OVERWRITE_MODES: Mapping[str, Overwrite] = {"static": "all", "dynamic": "partitions"}
@@ -63,7 +76,7 @@ class WritePlan:
     """One job: what its tasks need, and what the driver's end does.  Spark keeps the same plan for `commit` and `abort`."""
 
     options: Mapping[str, str]
-    job: WriteJob
+    job: WriteJob | ShardedJob
     token: str | None
     overwrite: Overwrite | Literal["session"] | None = None
     batch: SentBatch | None = None
@@ -108,9 +121,15 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         if flag(options, "mergeschema"):
             table.merge_schema(to_arrow_schema(schema, timezone="UTC"))
         names = check_columns(schema, table.definition)
-        number_by = numbering_column(options, table, names, overwrite=overwrite)
-        given = table.inserter.check_token(options.get("inserttoken"), deduplicate=True)
+        given = TableInserter.check_token(options.get("inserttoken"), deduplicate=True)
         token = None if batch is not None else given or fresh_token()
+        if isinstance(table, ShardedTable):
+            for is_asked, what in ((overwrite, "be overwritten"), ("record" in options, "have its history recorded")):
+                if is_asked:
+                    raise not_yet(table.name, what)
+            planned = plan_sharded(table, names, seconds(options, TIMEOUT_S), driver_process())
+            return WritePlan(dict(options), planned, token, None, batch)
+        number_by = numbering_column(options, table, names, overwrite=overwrite)
         upload = table.inserter.open_upload(seconds(options, TIMEOUT_S), driver_process())
         try:
             store = offered(upload, through)
@@ -156,6 +175,11 @@ def _quorum(options: Mapping[str, str]) -> InsertQuorum | None:
     return quorum_of(options.get("quorum"), timeout_s)
 
 
+def stage_rows(job: WriteJob | ShardedJob, batches: Iterator[pa.RecordBatch]) -> StagedMessage | ShardedMessage:
+    """Stage the rows of one task attempt.  Raises as `write_task`."""
+    return stage_by_shard(job, batches) if isinstance(job, ShardedJob) else write_task(job, batches)
+
+
 # --- the driver's end -------------------------------------------------------------------------------------------------
 
 
@@ -173,19 +197,33 @@ def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) 
         plan = replace(plan, overwrite=_mode(modes.pop() or "static") if modes else "all")
     with kept_connection(plan.options) as connection:
         table = open_table(connection, plan.options)
+        if isinstance(plan.job, ShardedJob):
+            if not isinstance(table, ShardedTable):
+                raise BadInput(
+                    f"table {table.name} was dropped and created again while the job ran: nothing was inserted"
+                )
+            joint = commit_by_shard(plan.job, table, messages, plan.terms)
+            if joint is None:
+                # Spark does not run tasks again after a commit that has failed.
+                raise map_changed(table.name)
+            note_inserted(table, joint)
+            return
         with recorded_insert(plan, messages) as asked:
             result = commit_staged(plan.job, table, messages, plan.terms)
             if asked is not None:
                 asked.settle(index=result.index, settled=result.settled)
-        note_written(table.definition.table_id, result.counts_at)
+        note_inserted(table, result)
 
 
 def abort_job(plan: WritePlan) -> None:
     """Remove what was staged, unless a commit may have begun: a replica discards no upload that it commits."""
+    if isinstance(plan.job, ShardedJob):
+        abort_by_shard(plan.job)
+        return
     scratch = plan.job.scratch
     if scratch is None or not (scratch / MARK).exists():
         discard_job(plan.job, plan.job.http)
     remove_scratch(plan.job)
 
 
-__all__ = ["OVERWRITE_MODES", "WritePlan", "abort_job", "commit_job", "plan_write"]
+__all__ = ["OVERWRITE_MODES", "WritePlan", "abort_job", "commit_job", "plan_write", "stage_rows"]

@@ -27,15 +27,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replitree.client.arguments import check_arguments
+from replitree.client.insert.insert import TableInserter
 from replitree.client.insert.quorum import InsertQuorum
 from replitree.client.insert.terms import TIMEOUT_S, InsertResult, Overwrite, Terms
 from replitree.client.insert.upload import discard_upload
+from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.stored import Through
 from replitree.errors import BadInput
 from replitree.spark.read.read import session_conf
 from replitree.spark.session.columns import conformed, quoted
 from replitree.spark.session.nested import with_stored_names
 from replitree.spark.store.located import is_own_local
+from replitree.spark.write.sharded_write import insert_sharded
 from replitree.spark.write.shuffle import with_groups
 from replitree.spark.write.task_insert import insert_by_tasks, is_in_reach
 from replitree.spark.write.write_tasks import scratch_folder
@@ -96,7 +99,10 @@ def insert_df(  # noqa: PLR0913 - each is an option of one insert
     OutcomeUnknown
         It may have been inserted; insert it again with the error's token.
     """
-    token = table.inserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
+    token = TableInserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
+    if isinstance(table, ShardedTable):
+        # It refuses what it can't do.
+        return table.insert_on_terms(frame, Terms(token, timeout_s, overwrite, quorum))
     return insert_frame(table, frame, Terms(token, timeout_s, overwrite, quorum), shuffle=shuffle, through=through)
 
 
@@ -104,6 +110,8 @@ def insert_frame(
     table: Table, frame: DataFrame, terms: Terms, *, shuffle: bool | None = None, through: Through | None = None
 ) -> InsertResult:
     """Insert the rows of a Spark DataFrame, all or none: see `insert_df`."""
+    if isinstance(table, ShardedTable):
+        return insert_sharded(table, frame, terms, shuffle=shuffle)
     rows = conformed(frame, table.definition)
     upload = table.inserter.open_upload(terms.timeout_s)
     try:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from replitree import private
 from replitree.client.insert.stored_upload import PutParts
 from replitree.client.insert.terms import InsertResult, Terms
-from replitree.client.insert.upload import discard_upload, gather_files
+from replitree.client.insert.upload import Upload, discard_upload, gather_files
 from replitree.client.table import Table
 from replitree.client.transport.http import HttpClient
 from replitree.spark.write.store_write import check_partitions, joined, sent
@@ -53,6 +53,24 @@ def commit_staged(
         return table.emptied(nothing, terms.timeout_s) if terms.overwrite == "all" else nothing
     if any(message.tags is not None for message in staged):
         return _commit_stored(job, table, staged, terms)
+    upload, manifests = gathered(job, table.http, staged)
+    result = table.inserter.commit(upload, manifests, terms)
+    remove_scratch(job)
+    return result
+
+
+def gathered(
+    job: WriteJob, http: HttpClient, staged: Sequence[StagedMessage]
+) -> tuple[Upload, tuple[PartManifest, ...]]:
+    """Make what tasks have staged the files of an upload that can be committed; return it with the manifests of its parts.
+
+    Raises
+    ------
+    BadInput
+        The rows belong to too many partitions.
+    ReplicaUnavailable
+        The replica did not do its part; nothing was inserted.
+    """
     if job.path is not None:
         folder, scratch = job.folder, job.scratch
         assert folder is not None
@@ -60,9 +78,7 @@ def commit_staged(
         manifests = gather(job.table, [(scratch / message.folder, message) for message in staged], folder)
         # From here on `abort_job` discards nothing: the replica may be taking the upload.
         private.touch(scratch / MARK)
-        result = table.inserter.commit(job.opened, manifests, terms)
-        remove_scratch(job)
-        return result
+        return job.opened, manifests
     # Tasks have left the files at the replica, of which this process sees nothing.
     files: list[StagedFile] = []
     pieces: dict[str, list[PartManifest]] = {}
@@ -75,10 +91,10 @@ def commit_staged(
                 files.append(StagedFile(message.folder, manifest.partition, file.name, data_file(number)))
             some.append(msgspec.structs.replace(manifest, files=tuple(named)))
     check_partitions(job.table, pieces)
-    gather_files(table.http, job.opened, files)
+    gather_files(http, job.opened, files)
     several = {partition: tuple(some) for partition, some in pieces.items() if len(some) > 1}
     manifests = tuple(joined_manifest(some) for _, some in sorted(pieces.items()))
-    return table.inserter.commit(replace(job.opened, pieces=several), manifests, terms)
+    return replace(job.opened, pieces=several), manifests
 
 
 def _commit_stored(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
@@ -137,4 +153,4 @@ def remove_scratch(job: WriteJob) -> None:
             Path(job.path + LIFE_SUFFIX).unlink(missing_ok=True)
 
 
-__all__ = ["MARK", "commit_staged", "discard_job", "gather", "remove_scratch"]
+__all__ = ["MARK", "commit_staged", "discard_job", "gather", "gathered", "remove_scratch"]

@@ -1,0 +1,332 @@
+"""Writing into a sharded table: tasks split their rows by shard, and the driver commits once for all shards.
+
+Order, and what is left behind when it ends there:
+
+1. *plan*     the map of the table is read; an upload is opened at a replica of each shard        empty uploads
+2. *stage*    each task splits its rows by the map, and stages those of each shard for its upload  garbage beside the uploads
+3. *gather*   the files of the attempts that Spark chose become one part per shard and partition   garbage in the uploads
+4. *commit*   each upload is prepared at its replica, and one commit takes all of them             the insert
+
+Steps 2 and 3 are those of a table that is not sharded, for each shard (`write_tasks`, `write_commit`).  Step 4 carries the
+version of the map of step 1.  If the map has changed since, nothing is inserted, and the rows have to be split again:
+`insert_sharded` does so by running the job again.
+
+Which shard gets a row decides `split_by_shard` in the task, by the hash with which reads leave out shards.  Before that, a job
+with many tasks brings the rows of each shard together: by Spark's own ``xxhash64``, which is the same function.
+
+Absent on purpose: overwrites, changes of columns, and object stores, which a sharded table can't have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.datasource import WriterCommitMessage
+
+from replitree import private
+from replitree.client.insert.terms import Terms
+from replitree.client.insert.upload import Upload, discard_upload, renewed
+from replitree.client.sharded.joint import FilledUpload, JointInsertResult
+from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.client.table import Table
+from replitree.decoding import msgpack_decoder
+from replitree.errors import BadInput, OutcomeUnknown, ReplitreeError, SchemaMismatch, Unavailable
+from replitree.protocol.sharded.places import shard_number
+from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, encode_map
+from replitree.spark.session.columns import conformed, quoted
+from replitree.spark.session.tasks import run_over_rows
+from replitree.spark.write.shuffle import has_many_tasks, with_groups
+from replitree.spark.write.write_commit import MARK, discard_job, gathered, remove_scratch
+from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of, write_task
+from replitree.storage.parts.manifest import decode_manifest
+from replitree.storage.rewrite.slices import cut
+from replitree.storage.schema.definition import TableDefinition, decode_definition
+from replitree.storage.schema.row_buckets import shard_key, split_by_shard
+from replitree.wire.errors_http import error_from
+from replitree.wire.upload_life import Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+OPENED_AT_ONCE = 8
+"""Uploads opened at once."""
+
+MAPS_MAX = 5
+"""How often a job is run again because the map has changed while it ran."""
+
+SHARD_COLUMN = "__replitree_shard"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedJob:
+    """The part of a job that every task gets.
+
+    Attributes
+    ----------
+    definition
+        The sharded table, as it is encoded.
+    names
+        The table's names of the columns that the rows have, in the rows' order.
+    map, map_version
+        Which shard has which rows, as it is encoded, and the version of that.
+    jobs
+        Where the rows of each shard go.
+    number_by
+        None: an insert into a sharded table is not recorded.
+    """
+
+    definition: tuple[bytes, bytes] = field(repr=False)
+    names: tuple[str, ...]
+    map: bytes = field(repr=False)
+    map_version: int
+    jobs: Mapping[Shard, WriteJob] = field(repr=False)
+    number_by: None = None
+
+    @property
+    def table(self) -> TableDefinition:
+        """The sharded table."""
+        return decode_definition(*self.definition)
+
+    @property
+    def shard_map(self) -> ShardMap:
+        """Which shard has which rows."""
+        return decode_map(self.map, "map")
+
+    @property
+    def upload(self) -> str:
+        """Names the job: the upload of its first shard."""
+        return self.jobs[min(self.jobs)].upload
+
+
+class ShardedMessage(WriterCommitMessage):
+    """What one task attempt has staged: some messages for each shard, one after the other."""
+
+    def __init__(self, staged: Sequence[tuple[Shard, StagedMessage]]) -> None:
+        self.staged = tuple(staged)
+
+
+# --- plan -----------------------------------------------------------------------------------------------------------------
+
+
+def plan_sharded(
+    table: ShardedTable, names: Sequence[str], timeout_s: float, writer: Writer | None = None
+) -> ShardedJob:
+    """Read the map, and open an upload in each shard.
+
+    Parameters
+    ----------
+    table, names
+        The table, and its names of the columns that the rows have.
+    timeout_s
+        How long a replica may take to open an upload, in seconds.
+    writer
+        The process that will commit; this one by default.
+
+    Raises
+    ------
+    TableNotFound
+        The table was dropped.
+    Unavailable
+        No replica of a shard takes an upload; nothing stays open.
+    """
+    table.refresh()
+    info, shards = table.info, {shard_number(each.name): each for each in table.shard_tables()}
+
+    def open_one(shard: Shard) -> tuple[Shard, Upload | ReplitreeError]:
+        try:
+            return shard, shards[shard].inserter.open_upload(timeout_s, writer)
+        except ReplitreeError as error:
+            return shard, error
+
+    # A task may have rows of any shard.
+    with ThreadPoolExecutor(OPENED_AT_ONCE, "replitree-open") as pool:
+        found = list(pool.map(open_one, info.map.shards))
+    opened = {at: each for at, each in found if isinstance(each, Upload)}
+    problem = next((each for _, each in found if isinstance(each, ReplitreeError)), None)
+    if problem is not None:
+        for upload in opened.values():
+            discard_upload(upload, table.http)
+        raise problem
+    columns = [column.name for column in table.definition.columns]
+    jobs = {at: job_of(shards[at].definition, columns, table.http, upload, store="") for at, upload in opened.items()}
+    for job in jobs.values():
+        if job.scratch is not None:
+            private.make_folder(job.scratch)
+    encoded = (table.definition.encode_metadata(), table.definition.encode_columns())
+    return ShardedJob(encoded, tuple(names), encode_map(info.map), info.map_version, jobs)
+
+
+# --- stage ----------------------------------------------------------------------------------------------------------------
+
+
+def stage_by_shard(job: ShardedJob, batches: Iterator[pa.RecordBatch]) -> ShardedMessage:
+    """Stage one attempt's rows, those of each shard for its upload.  Raises as `write_task`."""
+    definition, shard_map = job.table, job.shard_map
+    first = next(batches, None)
+    if first is None:
+        return ShardedMessage(())
+    # Under the table's own column names.
+    schema = pa.schema([field_.with_name(name) for field_, name in zip(first.schema, job.names, strict=True)])
+    renamed = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in chain((first,), batches))
+    rows = pa.RecordBatchReader.from_batches(schema, renamed)
+    return ShardedMessage(
+        [
+            (piece.shard, write_task(job.jobs[piece.shard], iter(piece.rows.to_batches())))
+            for some in cut(rows, definition)
+            for piece in split_by_shard(some.rows, definition, shard_map)
+        ]
+    )
+
+
+# --- commit ---------------------------------------------------------------------------------------------------------------
+
+
+def commit_by_shard(
+    job: ShardedJob, table: ShardedTable, messages: Sequence[WriterCommitMessage | None], terms: Terms
+) -> JointInsertResult | None:
+    """Make what the chosen attempts staged one insert; None: the map has changed meanwhile, and nothing was inserted.
+
+    Raises
+    ------
+    OutcomeUnknown
+        It may have been inserted; run the job again with its token.
+    """
+    staged: dict[Shard, list[StagedMessage]] = {}
+    for message in messages:
+        for shard, each in message.staged if isinstance(message, ShardedMessage) else ():
+            if each.manifests:
+                staged.setdefault(shard, []).append(each)
+    for shard, own in job.jobs.items():
+        if shard not in staged:
+            discard_job(own, table.http)
+    if not staged:
+        return JointInsertResult(None, 0, "empty", terms.token)
+    filled = {
+        shard: FilledUpload(*gathered(job.jobs[shard], table.http, some)) for shard, some in sorted(staged.items())
+    }
+    result = table.joint.commit_uploads(filled, job.map_version, terms)
+    for shard in filled:
+        if result is None or result.outcome == "duplicate":
+            discard_upload(job.jobs[shard].opened, table.http)
+        remove_scratch(job.jobs[shard])
+    return result
+
+
+def abort_by_shard(job: ShardedJob) -> None:
+    """Remove what was staged, unless a commit may have begun."""
+    for own in job.jobs.values():
+        if own.scratch is None or not (own.scratch / MARK).exists():
+            discard_job(own, own.http)
+        remove_scratch(own)
+
+
+def map_changed(name: str) -> Unavailable:
+    """Return the error of a job whose rows were split by a map that is not the table's any more."""
+    return Unavailable(
+        f"buckets of table {name!r} were moved to other shards while the job ran: nothing was inserted, run the job again"
+    )
+
+
+# --- a frame --------------------------------------------------------------------------------------------------------------
+
+
+class _TaskPieces(msgspec.Struct, frozen=True):
+    """A task's message to its driver: shard, folder and manifests of each piece, or why its rows can't be inserted."""
+
+    pieces: tuple[tuple[int, str, tuple[bytes, ...]], ...] = ()
+    problem: dict[str, str] = {}
+
+
+def insert_sharded(
+    table: ShardedTable, frame: DataFrame, terms: Terms, *, shuffle: bool | None = None
+) -> JointInsertResult:
+    """Insert the rows of a Spark DataFrame into all shards that they belong to, all or none: see `insert_df`.
+
+    The job runs again when buckets were moved to other shards meanwhile.
+    """
+    rows = conformed(frame, table.definition)
+    for _ in range(MAPS_MAX):
+        job = plan_sharded(table, rows.columns, terms.timeout_s)
+        with ExitStack() as stack:
+            for own in job.jobs.values():
+                stack.enter_context(renewed(own.opened, table.http))
+                stack.callback(remove_scratch, own)
+            try:
+                result = commit_by_shard(job, table, _staged_rows(rows, table, job, shuffle=shuffle), terms)
+            except OutcomeUnknown:
+                # Not discarded: replicas may be about to take the uploads.
+                raise
+            except BaseException:
+                for own in job.jobs.values():
+                    discard_upload(own.opened, table.http)
+                raise
+        if result is not None:
+            return result
+    raise map_changed(table.name)
+
+
+def _staged_rows(rows: DataFrame, table: Table, job: ShardedJob, *, shuffle: bool | None) -> list[ShardedMessage]:
+    """Have Spark's tasks stage the rows; return what they say, in their order."""
+    if has_many_tasks(rows) if shuffle is None else shuffle:
+        ready, groups = with_groups(
+            rows.withColumn(SHARD_COLUMN, shard_column(table.definition, job.shard_map)),
+            table.definition,
+            shuffle=False,
+        )
+        rows = ready.hint("rebalance", SHARD_COLUMN, *groups).drop(SHARD_COLUMN, *groups)
+    messages = []
+    for each in map(msgpack_decoder(_TaskPieces).decode, run_over_rows(rows, partial(_told, job))):
+        if each.problem:
+            raise error_from(each.problem)
+        messages.append(
+            ShardedMessage(
+                [
+                    (Shard(shard), StagedMessage(folder, tuple(map(decode_manifest, manifests))))
+                    for shard, folder, manifests in each.pieces
+                ]
+            )
+        )
+    return messages
+
+
+def shard_column(definition: TableDefinition, shard_map: ShardMap) -> Column:
+    """Return the shard of each row as Spark computes it, of a frame with the table's columns."""
+    key = [F.col(quoted(column.name)) for column in shard_key(definition, shard_map.key)]
+    bucket = F.pmod(F.xxhash64(*key), F.lit(shard_map.buckets)).cast("int")
+    owners = ",".join(str(run.shard) for run in shard_map.owner for _ in range(run.buckets))
+    # One text, of which Spark makes an array once: a literal for each bucket takes a call of the JVM each.
+    return F.element_at(F.split(F.lit(owners), ","), bucket + 1).cast("int")
+
+
+def _told(job: ShardedJob, batches: Iterator[pa.RecordBatch]) -> bytes:
+    """Stage one attempt's rows; return the message for the driver."""
+    try:
+        message = stage_by_shard(job, batches)
+    except (BadInput, SchemaMismatch) as error:
+        # Not raised here: Spark would try the task again, with the same end.
+        told = _TaskPieces(problem={"error": type(error).__name__, "message": str(error)})
+    else:
+        told = _TaskPieces(tuple((shard, each.folder, each.manifests) for shard, each in message.staged))
+    return msgspec.msgpack.encode(told)
+
+
+__all__ = [
+    "ShardedJob",
+    "ShardedMessage",
+    "abort_by_shard",
+    "commit_by_shard",
+    "insert_sharded",
+    "map_changed",
+    "plan_sharded",
+    "shard_column",
+    "stage_by_shard",
+]

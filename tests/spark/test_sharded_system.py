@@ -1,0 +1,104 @@
+"""Sharded tables in Spark, with replicas in processes of their own: SQL, frames and the data source see all shards as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from replitree.client.cluster import LocalCluster
+from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.spark.session.catalog import CATALOG
+from replitree.spark.write.sharded_write import shard_column
+from replitree.spark.write.write import insert_df
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.system
+
+
+@pytest.fixture
+def session(spark: SparkSession, running: LocalCluster) -> Iterator[SparkSession]:
+    """The session, whose catalog is that of the cluster; tables that a test leaves are dropped."""
+    spark.conf.set(f"{CATALOG}.url", str(running.folder))
+    yield spark
+    for name in ("d", "other"):
+        spark.sql(f"DROP TABLE IF EXISTS replitree.default.{name}")
+
+
+def sharded(session: SparkSession, running: LocalCluster, more: str = "") -> ShardedTable:
+    session.sql(
+        "CREATE TABLE replitree.default.d (k BIGINT NOT NULL, kind STRING, v DOUBLE)"
+        f" TBLPROPERTIES ('order_by'='k', 'shard_by'='k', 'shards'='2', 'buckets'='16'{more})"
+    )
+    table = running.table("d")
+    assert isinstance(table, ShardedTable)
+    return table
+
+
+def rows(first: int, count: int) -> pa.Table:
+    keys = range(first, first + count)
+    return pa.table({"k": list(keys), "kind": [f"kind {k % 3}" for k in keys], "v": [k / 2 for k in keys]})
+
+
+def test_spark_reads_the_rows_of_all_shards_as_one_table(session: SparkSession, running: LocalCluster) -> None:
+    table = sharded(session, running)
+    table.insert(rows(0, 300))
+    assert [row.tableName for row in session.sql("SHOW TABLES IN replitree.default").collect()].count("d") == 1
+    shown = {row.key: row.value for row in session.sql("SHOW TBLPROPERTIES replitree.default.d").collect()}
+    assert (shown["shard_by"], shown["shards"], shown["buckets"]) == ("k", "2", "16")
+
+    def one(text: str) -> int:
+        ((found,),) = session.sql(text).collect()
+        return int(found)
+
+    name = "replitree.default.d"
+    assert one(f"SELECT count(*) FROM {name}") == 300
+    groups = session.sql(f"SELECT kind, count(*) AS n FROM {name} GROUP BY kind").collect()
+    assert {(row.kind, row.n) for row in groups} == {(f"kind {k}", 100) for k in range(3)}
+    # Rows of different shards meet in a join and in a subquery.
+    assert one(f"SELECT count(*) FROM {name} a JOIN {name} b ON a.kind = b.kind") == 3 * 100 * 100
+    assert one(f"SELECT count(*) FROM {name} WHERE k IN (SELECT k + 1 FROM {name})") == 299
+    pruned = session.sql(f"SELECT v FROM {name} WHERE k = 17")
+    assert [row.v for row in pruned.collect()] == [8.5]
+    assert "BatchScan" in (pruned._jdf.queryExecution().toString())
+    # The same by frames and by the source, which see what SQL of the same program sees.
+    table.insert(rows(300, 100))
+    frame = table.to_df(session, ["k"], "k >= 100")
+    assert sorted(row.k for row in frame.collect()) == list(range(100, 400))
+    source = session.read.format("replitree").option("url", str(running.folder)).load("d")
+    assert source.count() == 400
+    in_python = session.read.format("replitree").options(url=str(running.folder), where="k IN (1, 2, 3)").load("d")
+    assert sorted(row.k for row in in_python.collect()) == [1, 2, 3]
+    assert one(f"SELECT count(*) FROM {name}") == 400
+
+
+def test_spark_writes_into_all_shards_by_one_insert(session: SparkSession, running: LocalCluster) -> None:
+    table = sharded(session, running)
+    name = "replitree.default.d"
+    frame = session.createDataFrame(rows(0, 200))
+    done = table.insert(frame, token="one", quorum="majority")
+    assert (done.outcome, done.rows) == ("inserted", 200)
+    assert table.insert(frame, token="one", quorum="majority").outcome == "duplicate"
+    # Brought together by shard: by Spark's own hash, which is that of the map.
+    assert insert_df(table, session.createDataFrame(rows(200, 100)).repartition(12), shuffle=True).outcome == "inserted"
+    session.createDataFrame(rows(300, 100)).write.format("replitree").options(url=str(running.folder), table="d").mode(
+        "append"
+    ).save()
+    session.sql(f"INSERT INTO {name} SELECT k + 400, kind, v FROM {name} WHERE k < 100")
+    session.createDataFrame(rows(500, 100)).writeTo(name).append()
+    assert sorted(row.k for row in session.table(name).select("k").collect()) == list(range(600))
+    found = table.to_arrow(["k"]).column("k").to_pylist()
+    assert sorted(found) == list(range(600))
+    info = table.info
+    keyed = session.createDataFrame(rows(0, 600)).select("k", shard_column(table.definition, info.map).alias("shard"))
+    for shard, part in zip(info.map.shards, table.snapshot().shards, strict=True):
+        own = {row.k for row in keyed.collect() if row.shard == shard}
+        assert own == set(part.to_arrow(["k"]).column("k").to_pylist())
+    with pytest.raises(Exception, match="is sharded, and a sharded table can't be overwritten"):
+        session.sql(f"INSERT OVERWRITE {name} SELECT k, kind, v FROM {name}")
+    with pytest.raises(Exception, match="is sharded, and a sharded table can't"):
+        session.sql(f"DELETE FROM {name} WHERE k < 10")
