@@ -15,7 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from replitree.protocol.core import effects as fx
 from replitree.protocol.core.effects import BlockId, LogIndex, StagingId
+from replitree.protocol.core.streams import StreamBatch
+from replitree.protocol.sharded.joint_batch import JointBatch
 from replitree.protocol.upkeep.clean_blocks import Block
 from replitree_verify.engine.small_search import Declaration
 from replitree_verify.world.faults import Fault
@@ -27,6 +30,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "J4": "what an insert is promised holds in each shard: acknowledged, it is in the log; refused, it never will be",
     "J5": "an entry of a participant comes only while the participant has a session",
     "D4": "a token is applied once over all shards and maps",
+    "S1": "a batch of a stream is applied once, and the batches of a stream ascend, unless another query takes it over",
+    "S2": "the node of a stream names the last of its batches that is in the logs",
     "D6": "rows come in under the map by which they were split",
     "TOKENS": "a token goes with its insert, when that fails, or when it was found too old; one that was taken anew stays",
 }
@@ -36,12 +41,21 @@ DESCRIPTIONS: Mapping[str, str] = {
 class Joint:
     """A client inserts rows under a token, which also names the rows; the replica of the other shard takes part.
 
-    `quorum`: as of an insert.
+    `quorum`: as of an insert.  `batch`: the rows are a batch of the model's only stream, and the token names the rows only.
     """
 
     coordinator: str
     token: str
     quorum: int = 0
+    batch: JointBatch | None = None
+
+
+STREAM = fx.StreamId("s")
+
+
+def batch_of(number: int, query: str = "q", *, takes_over: bool = False) -> JointBatch:
+    """Return a batch of the stream."""
+    return JointBatch(StreamBatch(STREAM, query, number), takes_over)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,5 +274,57 @@ MODELS = (
         known=((BlockId("x"), Block(1, StagingId("a0-0.1"), LogIndex(0))),),
         abandons=False,
         probes=("failed", "inserted"),
+    ),
+    Model(
+        "joint_batch",
+        "a batch of a stream is sent to both replicas by two drivers of its query",
+        inserts=(Joint("a", "x", batch=batch_of(1)), Joint("b", "x", batch=batch_of(1))),
+        attempts=1,
+        abandons=False,
+        probes=("inserted", "duplicate"),
+    ),
+    Model(
+        "joint_batch_late",
+        "a batch is sent again after the next one was inserted",
+        inserts=(Joint("a", "x", batch=batch_of(1)), Joint("b", "y", batch=batch_of(2))),
+        attempts=1,
+        abandons=False,
+        probes=("inserted", "duplicate"),
+    ),
+    Model(
+        "joint_batch_replaced",
+        "another query sends a batch of the same number, and does not take the stream over",
+        inserts=(Joint("a", "x", batch=batch_of(1)), Joint("b", "y", batch=batch_of(1, "p"))),
+        attempts=1,
+        abandons=False,
+        probes=("inserted", "replaced"),
+    ),
+    Model(
+        "joint_batch_taken_over",
+        "another query takes the stream over while the first one sends a batch",
+        inserts=(Joint("a", "x", batch=batch_of(2)), Joint("b", "y", batch=batch_of(1, "p", takes_over=True))),
+        attempts=1,
+        abandons=False,
+        probes=("inserted",),
+    ),
+    Model(
+        "joint_batch_unknown",
+        "a batch is sent to both replicas, the answer of a commit is lost, and tokens are forgotten meanwhile",
+        inserts=(Joint("a", "x", batch=batch_of(1)), Joint("b", "x", batch=batch_of(1))),
+        faults={Fault.UNKNOWN: 1},
+        forgets=True,
+        attempts=1,
+        abandons=False,
+        probes=("inserted", "duplicate", "forgotten", "applied late"),
+    ),
+    Model(
+        "joint_batch_asked_again",
+        "the process of the coordinator dies, and its client asks the next one with the same batch",
+        inserts=(Joint("a", "x", batch=batch_of(1)),),
+        faults={Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        attempts=1,
+        abandons=False,
+        asks_again=True,
+        probes=("duplicate", "own gone", "applied late"),
     ),
 )

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, SettleEntry, Verdict, quorum_of
 from replitree.protocol.core.joint_tokens import decode_token
-from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.streams import decode_stream
 from replitree.protocol.sharded.joint_insert import JointInserted
 from replitree.protocol.state.counted import decode_quorum
 from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.joint.logs import PLACE, SHARDS, gets_of, number_of, verdicts_of
-from replitree_verify.joint.model import Model
+from replitree_verify.joint.model import STREAM, Model
 from replitree_verify.joint.space import JointState, Space
 from replitree_verify.patches.patch import Patch
 
@@ -42,15 +44,7 @@ def wrong(model: Model, state: JointState) -> Iterator[str]:
     entries = Counter(entry.joint for _, _, entry in gets)
     shards = {entry.joint: {shard for shard, _, each in gets if each.joint == entry.joint} for _, _, entry in gets}
     # First: a coordinator removes what it believes to be refused, which breaks J3 in the same step.
-    for number, sent in enumerate(state.sent):
-        for joint in sent.refused:
-            if joint in entries:
-                yield f"J4: {joint} is refused, and in the log"
-        if isinstance(sent.told, JointInserted):
-            # A client is told of a duplicate exactly when another insert had its token; one that has asked again, always.
-            is_own = sent.told.joint.partition(".")[0] == str(number) and sent.lost is None
-            if len(shards.get(sent.told.joint, ())) < len(SHARDS) or is_own == sent.told.is_duplicate:
-                yield f"J4: insert {number} is told {sent.told}"
+    yield from wrong_answers(model, state)
     for _, _, entry in gets:
         if (entry.replica, entry.insert) not in state.folders:
             yield f"J3: the files of {entry.insert} are gone"
@@ -63,7 +57,58 @@ def wrong(model: Model, state: JointState) -> Iterator[str]:
         applied = {entry.joint for entry in its if entry.insert not in failed}
         if len(applied) > 1 and not state.forgotten and not state.judged:
             yield f"D4: {token} is applied as {sorted(map(str, applied))}"
+    yield from wrong_streams(model, state)
     yield from wrong_ends(state)
+
+
+def wrong_answers(model: Model, state: JointState) -> Iterator[str]:
+    """Give what clients were told wrongly."""
+    gets = gets_of(state.tree)
+    shards = {entry.joint: {shard for shard, _, each in gets if each.joint == entry.joint} for _, _, entry in gets}
+    for number, sent in enumerate(state.sent):
+        for joint in sent.refused:
+            if joint in shards:
+                yield f"J4: {joint} is refused, and in the log"
+        if not isinstance(sent.told, JointInserted):
+            continue
+        # Of a batch whose token is forgotten the stream says that it is in the table, and not by which insert.
+        if (
+            not sent.told.joint
+            and sent.told.is_duplicate
+            and state.forgotten
+            and model.inserts[number].batch is not None
+        ):
+            continue
+        # A client is told of a duplicate exactly when another insert had its token; one that has asked again, always.
+        is_own = sent.told.joint.partition(".")[0] == str(number) and sent.lost is None
+        if len(shards.get(sent.told.joint, ())) < len(SHARDS) or is_own == sent.told.is_duplicate:
+            yield f"J4: insert {number} is told {sent.told}"
+            continue
+        # A batch is a duplicate of one that its own query has sent, of the same number or a later one.
+        own, its = model.inserts[number].batch, model.inserts[int(sent.told.joint.partition(".")[0])].batch
+        is_its = own is None or its is None or (own.of.query == its.of.query and own.of.batch <= its.of.batch)
+        if not is_its:
+            yield f"J4: batch {number} is told that it is {sent.told.joint}"
+
+
+def wrong_streams(model: Model, state: JointState) -> Iterator[str]:
+    """Give what is wrong with the stream of a model and its batches."""
+    found = (
+        (entry, model.inserts[number_of(entry.insert)].batch) for shard, _, entry in gets_of(state.tree) if not shard
+    )
+    batches = tuple((entry, batch) for entry, batch in found if batch is not None)
+    for (_, before), (entry, batch) in pairwise(batches):
+        is_taken_over = batch.takes_over and batch.of.query != before.of.query
+        if batch.of.batch <= before.of.batch and not is_taken_over:
+            yield f"S1: {entry.joint} comes as batch {batch.of.batch} behind batch {before.of.batch}"
+    path = layout.stream(TablePlace(PLACE), STREAM)
+    node = state.tree.get(path)
+    value = None if node is None else decode_stream(node.value, path)
+    named = None if value is None else (value.query, value.batch)
+    last = (batches[-1][1].of.query, batches[-1][1].of.batch) if batches else None
+    own = {entry.insert for _, _, entry in gets_of(state.tree) if batches and entry.joint == batches[-1][0].joint}
+    if named != last or (value is not None and value.insert not in own):
+        yield f"S2: the stream names {value}, and the logs have {last} last"
 
 
 def wrong_to_come(model: Model, state: JointState, after: JointState) -> str | None:

@@ -28,6 +28,7 @@ from replitree.protocol.program.sharded.participant import (
     LetGoRows,
 )
 from replitree.protocol.program.stages import Accepted, AwaitCleaning
+from replitree.protocol.sharded.joint_batch import batch_token
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
 from replitree.protocol.sharded.prepare import Abandonment, Participant, ParticipantGone
 from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
@@ -267,7 +268,8 @@ class Space(small_search.Space[JointState]):
             if joint_id in sent.refused:
                 return
             own = sent.lost or (sent.own.staging if sent.own is not None else self._staging(state, number, seat))
-            terms = joint_id, fx.BlockId(joint.token), fx.Version(sent.map_version), own, others, joint.quorum
+            token = fx.BlockId(joint.token) if joint.batch is None else batch_token(own)
+            terms = joint_id, token, fx.Version(sent.map_version), own, others, joint.quorum, joint.batch
             is_staged = sent.lost is not None or sent.own is not None
             place = self._kernel.begin(coordinate, here, request, JointRequest(*terms), is_staged)
             yield f"{what} insert {joint.token}", self._settled(state, seat, at, place)
@@ -475,9 +477,9 @@ class Space(small_search.Space[JointState]):
         if isinstance(told, Participant):
             return state._replace(sent=put(state.sent, number, sent._replace(prepared=(*sent.prepared, told))))
         is_duplicate = isinstance(told, JointInserted) and told.is_duplicate
-        self.probes.add(
-            "duplicate" if is_duplicate else HEARD.get(told if isinstance(told, Abandonment) else type(told), "")
-        )
+        is_replaced = isinstance(told, fx.NotInserted) and told.why is fx.Why.STREAM
+        heard_of = HEARD.get(told if isinstance(told, Abandonment) else type(told), "")
+        self.probes.add("duplicate" if is_duplicate else "replaced" if is_replaced else heard_of)
         if isinstance(told, Abandonment):
             return state
         attempt = len(sent.prepared)

@@ -29,7 +29,9 @@ The rows of one insert are held in memory until it is over, because a changed ma
 (`JointInserter.commit_uploads`).  It has no rows that it could prepare anew: when the map has changed, or a replica with an
 upload is gone, nothing was inserted, and the job stages everything again.
 
-Absent on purpose: batches of streams, overwrites, and anything else that a joint commit can't do.
+A batch of a stream is named by its number in the place of a token, and can't have a quorum.
+
+Absent on purpose: overwrites, and anything else that a joint commit can't do.
 """
 
 from __future__ import annotations
@@ -69,6 +71,7 @@ from replitree.storage.rewrite.slices import cut
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.row_buckets import split_by_shard
 from replitree.storage.schema.shard_definition import shard_definition
+from replitree.wire.sent_batch import SentBatch
 
 KEEP_S = 600.0
 """How long a replica keeps what it has prepared, in seconds: longer than the other shards take, and their commit."""
@@ -139,7 +142,7 @@ class _Committed(msgspec.Struct, frozen=True):
 class _Doubt:
     """What has happened to an insert so far."""
 
-    token: str
+    token: str | SentBatch
     last: ReplitreeError = field(default_factory=lambda: ReplicaUnavailable("no replica could be asked in time"))
     is_open: bool = False
 
@@ -148,8 +151,8 @@ class _Doubt:
         if self.is_open:
             return OutcomeUnknown(
                 f"the rows may have been inserted: no replica could say so in {timeout_s:.0f} s ({self.last}). Repeat the"
-                f" insert with the same token ({self.token}): they will not be inserted twice.",
-                self.token,
+                f" insert with the same name ({_text(self.token)}): they will not be inserted twice.",
+                _text(self.token),
             )
         if isinstance(self.last, AnswerLost):
             return ReplicaUnavailable(f"{self.last}; is the replica stopped? Try again later")
@@ -185,7 +188,7 @@ class JointInserter:
         if not slices:
             return JointInsertResult(None, 0, "empty", terms.token)
         rows = pa.concat_tables(slices)
-        token = terms.token or f"content-{content_hash(rows, self._definition.arrow_schema)}"
+        token = terms.batch or terms.token or f"content-{content_hash(rows, self._definition.arrow_schema)}"
         deadline = time.monotonic() + terms.timeout_s
         while True:
             shard_map, version = self._map or self._read_map()
@@ -222,7 +225,7 @@ class JointInserter:
         Unavailable
             Certainly nothing was inserted, as after every other error; what was prepared is given up.
         """
-        token = terms.token or _content_of(filled)
+        token = terms.batch or terms.token or _content_of(filled)
         first, deadline, doubt = min(filled), time.monotonic() + terms.timeout_s, _Doubt(token)
         shares: dict[Shard, _PreparedShare] = {}
         try:
@@ -265,7 +268,7 @@ class JointInserter:
         return self._map
 
     def _insert_one(
-        self, pieces: Mapping[Shard, pa.Table], version: int, token: str, terms: Terms, deadline: float
+        self, pieces: Mapping[Shard, pa.Table], version: int, token: str | SentBatch, terms: Terms, deadline: float
     ) -> _Committed | None:
         """Insert few rows of one shard, prepared and committed by one request; None: the map has another version by now."""
         ((shard, rows),) = pieces.items()
@@ -283,11 +286,11 @@ class JointInserter:
             return found
 
         left = max(0.0, deadline - time.monotonic())
-        found = router.ask(send, timeout_s=left, token=token, attempt_s=_attempt_s(terms))
+        found = router.ask(send, timeout_s=left, token=_text(token), attempt_s=_attempt_s(terms))
         return None if found.outcome == "map_changed" else found
 
     def _insert(
-        self, pieces: Mapping[Shard, pa.Table], version: int, token: str, terms: Terms, deadline: float
+        self, pieces: Mapping[Shard, pa.Table], version: int, token: str | SentBatch, terms: Terms, deadline: float
     ) -> _Committed | None:
         """Prepare and commit rows that were split by one version of the map; None: the map has another one by now."""
         first, shares, doubt = min(pieces), dict[Shard, _PreparedShare](), _Doubt(token)
@@ -464,8 +467,13 @@ def _stream_of(rows: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _query(token: str, terms: Terms) -> str:
-    said = {"token": token, **({} if terms.quorum is None else terms.quorum.said())}
+def _text(token: str | SentBatch) -> str:
+    return token.name if isinstance(token, SentBatch) else token
+
+
+def _query(token: str | SentBatch, terms: Terms) -> str:
+    named = token.said() if isinstance(token, SentBatch) else {"token": token}
+    said = {**named, **({} if terms.quorum is None else terms.quorum.said())}
     return urlencode(said, quote_via=quote, safe="")
 
 

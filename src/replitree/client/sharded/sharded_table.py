@@ -203,7 +203,9 @@ class ShardedTable(Table):
         data, token, deduplicate, quorum, quorum_timeout_s, timezone, timeout_s
             As of `Table.insert`.  A token is one over all shards, and the quorum is one in each shard.  Without a token, the
             same rows in the same order make a duplicate.  The rows are held in memory.
-        replica, txn_app_id, txn_version, overwrite, merge_schema
+        txn_app_id, txn_version
+            As there; without a quorum.
+        replica, overwrite, merge_schema
             Refused: a sharded table can't do that yet.
 
         Returns
@@ -220,14 +222,11 @@ class ShardedTable(Table):
         from replitree.client.insert.insert import TableInserter
         from replitree.storage.parts.conform import check_zone
 
-        for is_asked, what in (
-            (replica is not None, "insert at one replica"),
-            (txn_app_id is not None or txn_version is not None, "take batches of streams: name the insert by a token"),
-        ):
-            if is_asked:
-                raise not_yet(self.name, what)
-        chosen = TableInserter.check_token(token, deduplicate=deduplicate)
-        terms = Terms(chosen, timeout_s, overwrite, quorum_of(quorum, quorum_timeout_s), check_zone(timezone))
+        if replica is not None:
+            raise not_yet(self.name, "insert at one replica")
+        chosen, batch = TableInserter.names(token, txn_app_id, txn_version, deduplicate=deduplicate)
+        required = quorum_of(quorum, quorum_timeout_s)
+        terms = Terms(chosen, timeout_s, overwrite, required, check_zone(timezone), batch)
         return self.insert_on_terms(data, terms, merge_schema=merge_schema)
 
     @override
@@ -243,7 +242,7 @@ class ShardedTable(Table):
         """
         for is_asked, what in (
             (terms.overwrite is not None, "be overwritten"),
-            (terms.batch is not None, "take batches of streams: name the insert by a token"),
+            (terms.batch is not None and terms.quorum is not None, "take a batch of a stream with a quorum"),
             (merge_schema, "change its columns"),
         ):
             if is_asked:

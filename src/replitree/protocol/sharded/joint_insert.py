@@ -39,8 +39,8 @@ log of its own shard.  If that does not reach back, or no new epoch can be had, 
 *Quorum.*  The insert is open in all its shards from its commit on, and ends in all of them at once
 (`protocol.insert.joint_quorum`).  If it fails, its token is free.
 
-Absent on purpose: a token that is free again when the rows were dropped, batches of streams, shards with materialised views,
-and inserts that overwrite.
+Absent on purpose: a token that is free again when the rows were dropped, shards with materialised views, and inserts that
+overwrite.  Batches of streams are in `protocol.sharded.joint_batch`.
 """
 
 from __future__ import annotations
@@ -152,11 +152,18 @@ class MapChanged:
     """Certainly nothing was inserted: the map has another version than the one by which the rows were split."""
 
 
+@dataclass(frozen=True, slots=True)
+class StreamMoved:
+    """Certainly nothing was inserted: the stream of a batch does not stand any more where the coordinator has read it."""
+
+
 JointOutcome: TypeAlias = JointInserted | MapChanged | ParticipantGone | fx.NotInserted | Replaced | fx.InDoubt
 """What became of a joint insert; after `InDoubt` the same token settles it."""
 
 
-def joint_insert(insert: JointInsert, me: bytes) -> fx.Procedure[JointOutcome]:
+def joint_insert(
+    insert: JointInsert, me: bytes, moves: tuple[fx.Operation, ...] = ()
+) -> fx.Procedure[JointOutcome | StreamMoved]:
     """Append the entries of a joint insert to all its shards, in one commit.
 
     Parameters
@@ -165,9 +172,13 @@ def joint_insert(insert: JointInsert, me: bytes) -> fx.Procedure[JointOutcome]:
         What is prepared.
     me
         The coordinator's process, as in `activate`.
+    moves
+        What moves the stream of a batch.
 
     Returns
     -------
+    `StreamMoved`: one of these was refused.
+
     After every outcome but `JointInserted` without `is_duplicate` and `InDoubt`, nothing of this insert is in any log, nor will
     be: what was prepared may be abandoned.
     """
@@ -180,6 +191,7 @@ def joint_insert(insert: JointInsert, me: bytes) -> fx.Procedure[JointOutcome]:
         unchanged,
         *(proof for _, each in proofs for proof in each),
         *insert.opens,
+        *moves,
         *(fx.Create(layout.log_create(shard), encode_entry(entry), sequential=True) for shard, entry in insert.entries),
     )
     size = sum(len(each.path) + len(getattr(each, "value", b"")) + OPERATION_BYTES for each in operations)
@@ -203,9 +215,11 @@ def joint_insert(insert: JointInsert, me: bytes) -> fx.Procedure[JointOutcome]:
             case fx.Refused(operation=operation, reason=fx.Reason.NODE_EXISTS) if operation == takes:
                 found = yield from _read_token(insert)
                 return fx.NotInserted("its token was forgotten just now; try again") if found is None else found
-            case fx.Refused(operation=operation, reason=reason) if operation in (takes, unchanged):
-                is_gone = reason is fx.Reason.NO_NODE
-                return fx.NotInserted("the sharded table is being dropped") if is_gone else MapChanged()
+            case fx.Refused(operation=operation, reason=reason) if operation in (takes, unchanged, *moves):
+                is_gone, stale = reason is fx.Reason.NO_NODE, StreamMoved() if operation in moves else MapChanged()
+                # A stream that is not there any more was forgotten.
+                is_dropped = is_gone and operation not in moves
+                return fx.NotInserted("the sharded table is being dropped") if is_dropped else stale
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.host(own.replica):
                 fenced = yield from newer_epoch(own.replica, me, epoch)
             case fx.Refused(operation=operation):

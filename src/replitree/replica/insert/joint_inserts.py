@@ -29,6 +29,7 @@ from replitree.protocol.program.sharded.coordinator import (
 )
 from replitree.protocol.program.sharded.participant import LetGoRows
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Then
+from replitree.protocol.sharded.joint_batch import JointBatch, batch_token
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone
 from replitree.replica.insert.appends import Appends
@@ -44,6 +45,7 @@ from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.store_performer import StorePerformer
 from replitree.wire.block_ids import token_block
 from replitree.wire.prepared_share import JointBody, PreparedPart, PreparedShare
+from replitree.wire.sent_batch import SentBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class JointInserts:
         self._lock = threading.Lock()
         self._waiting: dict[fx.RequestId, PendingInsert] = {}
 
-    def commit(self, body: JointBody, token: str, wish: Wish | None, deliver: Deliver) -> JointCommit:
+    def commit(self, body: JointBody, token: str | SentBatch, wish: Wish | None, deliver: Deliver) -> JointCommit:
         """Commit a joint insert.
 
         Parameters
@@ -104,9 +106,9 @@ class JointInserts:
         body
             What was prepared; the own share comes first.
         token
-            Names the whole insert.
+            Names the whole insert: a token, or the batch of a stream that it is.
         wish
-            The quorum that is wished for in each shard; None: it counts at once.
+            The quorum that is wished for in each shard; None: it counts at once.  A batch can't have one.
         deliver
             Is called with the request when its quorum has ended.
 
@@ -120,13 +122,17 @@ class JointInserts:
         own, *others = body.prepared
         self._check_own(own)
         self._availability.epoch()
-        context, block = self._context, token_block(token)
+        context, batch, staging = self._context, None, fx.StagingId(own.staging)
+        if isinstance(token, SentBatch):
+            if wish is not None:
+                raise BadInput("a batch of a stream into a sharded table can't have a quorum yet; nothing was inserted")
+            block, batch = batch_token(staging), JointBatch(token.of_stream, token.takes_over)
+        else:
+            block = token_block(token)
         quorum = 0 if wish is None else self._needed(wish, others)
         joint = fx.JointId(f"{context.identity.incarnation}-c{next(self._numbers)}")
         participants = tuple(map(self._participant, others))
-        asked = JointRequest(
-            joint, block, fx.Version(body.map_version), fx.StagingId(own.staging), participants, quorum
-        )
+        asked = JointRequest(joint, block, fx.Version(body.map_version), staging, participants, quorum, batch)
         rows, number = sum(share.rows for share in body.prepared), self.prepared.next_request()
         ended, outcome = self._run(number, asked, self.prepared.take(asked.own))
         if isinstance(outcome, fx.NotInserted) and outcome.reason == ROLLED:
@@ -276,7 +282,7 @@ def joint_result(
 
     Raises
     ------
-    QuorumNotReached, ReadOnly, BadInput, OutcomeUnknown
+    QuorumNotReached, ReadOnly, BadInput, StreamReplaced, OutcomeUnknown
         As of `result_of`.
     """
     outcome, rows = committed.outcome, committed.rows

@@ -31,14 +31,8 @@ from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.program import quorum_waiter
 from replitree.protocol.program.sharded.participant import LetGoRows
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Stage, Then
-from replitree.protocol.sharded.joint_insert import (
-    JointInsert,
-    JointInserted,
-    JointOutcome,
-    find_awaited,
-    find_joint,
-    joint_insert,
-)
+from replitree.protocol.sharded.joint_batch import JointBatch, find_named, insert_named
+from replitree.protocol.sharded.joint_insert import JointInsert, JointInserted, JointOutcome, find_awaited
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone, abandon
 
 
@@ -84,6 +78,8 @@ class JointRequest:
         Under which id the coordinator has staged its own rows.
     others
         What the participants have prepared.
+    batch
+        The batch of a stream that the rows are; None: the token names them.
     """
 
     joint: JointId
@@ -92,6 +88,7 @@ class JointRequest:
     own: StagingId
     others: tuple[Participant, ...]
     quorum: int = 0
+    batch: JointBatch | None = None
 
 
 CoordinatorOutcome: TypeAlias = JointOutcome | OwnGone
@@ -115,11 +112,12 @@ def insert_jointly(replica: Replica, request: RequestId, asked: JointRequest) ->
     place, turn = layout.sharded_of(replica.table), (yield TakeOwn(asked.own))
     assert isinstance(turn, OwnTurn)
     if turn.own is None:
-        outcome: CoordinatorOutcome = (yield from find_joint(place, replica.table, asked.token)) or OwnGone()
+        found = yield from find_named(place, replica.table, asked.token, asked.batch)
+        outcome: CoordinatorOutcome = found or OwnGone()
     else:
         own = turn.own
         insert = JointInsert(asked.joint, place, asked.token, asked.map_version, (own, *asked.others), asked.quorum)
-        outcome = yield from joint_insert(insert, turn.me)
+        outcome = yield from insert_named(insert, asked.batch, turn.me)
         if isinstance(outcome, fx.InDoubt | Replaced):
             # First: while its rows are taken, no other request takes a missing token for the proof that nothing was inserted.
             yield ReportTrouble()
@@ -133,7 +131,8 @@ def insert_jointly(replica: Replica, request: RequestId, asked: JointRequest) ->
             case _:
                 yield from abandon(own, turn.me)
                 yield LetGoRows(own.staging)
-    if not isinstance(outcome, JointInserted):
+    # A batch has no quorum.
+    if asked.batch is not None or not isinstance(outcome, JointInserted):
         return End(outcome)
     awaited = yield from find_awaited(place, replica.table, asked.token, outcome, request)
     if awaited is None or isinstance(awaited, fx.InDoubt):

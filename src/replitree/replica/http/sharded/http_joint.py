@@ -34,6 +34,7 @@ from replitree.replica.kit.payloads import Payload, StagedUpload
 from replitree.replica.table.table_replica import TableReplica
 from replitree.replica.uploads.upload_commits import UploadCommits
 from replitree.wire.prepared_share import JointBody, decode_joint_body
+from replitree.wire.sent_batch import SentBatch, sent_batch_of
 
 T = TypeVar("T")
 
@@ -158,24 +159,24 @@ class JointHandlers(Handlers):
 
     async def _commit(self, request: web.Request) -> web.Response:
         """Commit once, however often it is requested; a repeated request gets the answer of the first one."""
-        table, token, wish = self._table(request), _token(request.query), wish_of(request.query)
+        table, token, wish = self._table(request), _named(request.query), wish_of(request.query)
         raw = await read_whole(request)
         body = decode_joint_body(raw)
         patience_s = 0.0 if wish is None else wish.patience_s
         key = (
             table.definition.table_id,
-            xxhash.xxh3_128_hexdigest(b"\0".join((raw, token.encode(), repr(wish).encode()))),
+            xxhash.xxh3_128_hexdigest(b"\0".join((raw, repr(token).encode(), repr(wish).encode()))),
         )
 
         async def commit() -> dict[str, object]:
             return await self._committed(table, body, token, wish)
 
-        async with self._inserts.in_time(token, patience_s):
+        async with self._inserts.in_time(_text(token), patience_s):
             return json_response(await self._commits.once(key, commit))
 
     async def _insert_rows(self, request: web.Request) -> web.Response:
         """Insert rows that all belong to this shard: prepare them here and commit them, in one request."""
-        table, token, wish = self._table(request), _token(request.query), wish_of(request.query)
+        table, token, wish = self._table(request), _named(request.query), wish_of(request.query)
         map_version = _map_version(request.query)
         own = prepared_share(await self._rows(request, KEEP_S, coordinates=True), map_version)
 
@@ -186,12 +187,12 @@ class JointHandlers(Handlers):
                 # Nothing if the outcome has dealt with the rows: a client that tries again sends them again.
                 await self._in_thread(lambda: table.prepared_rows.give_up(own.staging))
 
-        async with self._inserts.in_time(token, 0.0 if wish is None else wish.patience_s):
+        async with self._inserts.in_time(_text(token), 0.0 if wish is None else wish.patience_s):
             # The commit goes on when its client does not wait any longer.
             return json_response(await self._commits.once((table.definition.table_id, own.staging), commit))
 
     async def _committed(
-        self, table: TableReplica, body: JointBody, token: str, wish: Wish | None
+        self, table: TableReplica, body: JointBody, token: str | SentBatch, wish: Wish | None
     ) -> dict[str, object]:
         """Commit a joint insert, and wait for its quorum."""
         loop, waiter = asyncio.get_running_loop(), self._inserts.mailbox.expect()
@@ -199,7 +200,7 @@ class JointHandlers(Handlers):
         committed = await self._in_thread(lambda: table.joint_inserts.commit(body, token, wish, waiter.deliver))
         answer = None if committed.pending is None else await waiter.answer
         table.meter.answered(answer or _answer(committed), committed.rows, loop.time() - began)
-        return joint_result(committed, body.prepared[0], token, answer)
+        return joint_result(committed, body.prepared[0], _text(token), answer)
 
 
 def _keep_s(query: Mapping[str, str]) -> float:
@@ -209,11 +210,16 @@ def _keep_s(query: Mapping[str, str]) -> float:
     return keep_s
 
 
-def _token(query: Mapping[str, str]) -> str:
-    token = query.get("token", "")
-    if not token:
+def _named(query: Mapping[str, str]) -> str | SentBatch:
+    """Return what names the whole insert: a token, or the batch of a stream that it is."""
+    batch, token = sent_batch_of(query), query.get("token", "")
+    if batch is None and not token:
         raise BadInput("a joint insert needs a token: it stands for the whole insert, whichever shards get its rows")
-    return token
+    return token if batch is None else batch
+
+
+def _text(token: str | SentBatch) -> str:
+    return token.name if isinstance(token, SentBatch) else token
 
 
 def _map_version(query: Mapping[str, str]) -> int:
@@ -238,7 +244,8 @@ def _answer(committed: JointCommit) -> ClientAnswer:
     """Return what the metrics count: an outcome that is no answer of an insert counts as nothing inserted."""
     match committed.outcome:
         case JointInserted(written=written, is_duplicate=is_duplicate):
-            return Duplicate(written[0][1]) if is_duplicate or written[0][1] is None else Inserted(written[0][1])
+            index = written[0][1] if written else None
+            return Duplicate(index) if is_duplicate or index is None else Inserted(index)
         case InDoubt():
             return MaybeInserted()
         case NotInserted() as refused:
