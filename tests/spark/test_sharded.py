@@ -16,7 +16,7 @@ from replitree.client.connection import Connection
 from replitree.client.insert.upload import Upload
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import AnswerLost, HttpClient
-from replitree.errors import BadInput, ReplicaUnavailable, SchemaMismatch, Unavailable
+from replitree.errors import BadInput, ReplicaUnavailable, SchemaMismatch, StreamReplaced, Unavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
@@ -27,6 +27,7 @@ from replitree.spark.catalog.shards import FOR_CLUSTERS
 from replitree.spark.read import source_read
 from replitree.spark.read.source_read import plan_partitions, plan_read, read_partition, read_schema
 from replitree.spark.session.types import spark_schema
+from replitree.spark.stream.stream_write import BatchMessage, abort_batch, commit_batch, plan_batch
 from replitree.spark.write import source_write
 from replitree.spark.write.source_write import WritePlan, commit_job, plan_write, stage_rows
 from tests.replica.inprocess import ROOT, InProcessCluster, rows
@@ -350,3 +351,42 @@ def test_jobs_that_a_sharded_table_can_not_do_are_refused(
     assert not uploads_left(cluster)
     with pytest.raises(SchemaMismatch, match="may not be null"), writing(connection, monkeypatch):
         job([pa.table({"k": pa.array([None], pa.int64())})])
+
+
+def test_batches_of_a_stream_are_written_once(
+    connection: Connection, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(planner_of(connection, monkeypatch))
+    options = {"table": "d"}
+
+    def batch(number: int, first: int, query: str = "q", **more: str) -> None:
+        plan = plan_batch(options | more, from_arrow_schema(rows(0).schema), overwrite=False)
+        tasks = (rows(first, 30), rows(first + 30, 30))
+        messages = [BatchMessage(plan, query, stage_rows(plan.job, iter(each.to_batches()))) for each in tasks]
+        try:
+            commit_batch(options | more, messages, number, overwrite=False)
+        except StreamReplaced:
+            abort_batch(messages)
+            raise
+
+    with writing(connection, monkeypatch):
+        for number, first in ((0, 0), (0, 0), (1, 100), (0, 0)):
+            batch(number, first)
+        with pytest.raises(StreamReplaced):
+            batch(1, 200, "another", txnappid="q")
+        batch(1, 300, "another", txnappid="q", newcheckpoint="true")
+        with pytest.raises(BadInput, match="can't be overwritten"):
+            plan_batch(options, from_arrow_schema(rows(0).schema), overwrite=True)
+    expected = [k for first in (0, 100, 300) for k in range(first, first + 60)]
+    assert sorted(connection.table("d").to_arrow().column("k").to_pylist()) == expected
+    wait_for(lambda: not uploads_left(cluster), lambda: f"left: {uploads_left(cluster)}")
+
+
+def test_a_batch_write_with_a_version_is_written_once(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(planner_of(connection, monkeypatch))
+    with writing(connection, monkeypatch):
+        for _ in range(2):
+            job([rows(0, 50)], txnappid="load", txnversion="7")
+        with pytest.raises(BadInput, match="can't have a quorum"):
+            job([rows(0, 50)], txnappid="load", txnversion="8", quorum="2")
+    assert connection.table("d").scan().count() == 50

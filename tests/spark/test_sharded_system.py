@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from replitree.client.cluster import LocalCluster
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.spark.session.catalog import CATALOG
+from replitree.spark.stream.into import Via, into
 from replitree.spark.write.sharded_write import shard_column
 from replitree.spark.write.write import insert_df
 
@@ -101,3 +103,31 @@ def test_spark_writes_into_all_shards_by_one_insert(session: SparkSession, runni
         session.sql(f"INSERT OVERWRITE {name} SELECT k, kind, v FROM {name}")
     with pytest.raises(Exception, match="is sharded, and a sharded table can't"):
         session.sql(f"DELETE FROM {name} WHERE k < 10")
+
+
+@pytest.mark.nightly
+def test_streams_write_each_batch_once(session: SparkSession, running: LocalCluster, tmp_path: Path) -> None:
+    table = sharded(session, running)
+    name, source = "replitree.default.d", tmp_path / "source"
+    checkpoint = str(tmp_path / "checkpoint")
+
+    def run() -> None:
+        stream = session.readStream.schema("k BIGINT, kind STRING, v DOUBLE").parquet(str(source))
+        query = stream.writeStream.option("checkpointLocation", checkpoint).trigger(availableNow=True).toTable(name)
+        assert query.awaitTermination(120)
+
+    for first in (0, 100):
+        session.createDataFrame(rows(first, 100)).write.mode("append").parquet(str(source))
+        run()
+    # The query has forgotten that it has committed the last batch, and sends it again.
+    newest = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    newest.unlink()
+    run()
+    assert sorted(row.k for row in session.table(name).select("k").collect()) == list(range(200))
+    batches = session.readStream.schema("k BIGINT, kind STRING, v DOUBLE").parquet(str(source)).writeStream
+    ways: tuple[Via, ...] = ("executors", "driver")
+    for via in ways:
+        into_table = into(table, f"by {via}", via=via)
+        query = batches.foreachBatch(into_table).option("checkpointLocation", f"{checkpoint}-{via}")
+        assert query.trigger(availableNow=True).start().awaitTermination(120)
+    assert table.scan().count() == 600

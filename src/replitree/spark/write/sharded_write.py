@@ -213,11 +213,21 @@ def commit_by_shard(
     filled = {
         shard: FilledUpload(*gathered(job.jobs[shard], table.http, some)) for shard, some in sorted(staged.items())
     }
-    result = table.joint.commit_uploads(filled, job.map_version, terms)
-    for shard in filled:
-        if result is None or result.outcome == "duplicate":
-            discard_upload(job.jobs[shard].opened, table.http)
-        remove_scratch(job.jobs[shard])
+    is_taken = True
+    try:
+        result = table.joint.commit_uploads(filled, job.map_version, terms)
+        is_taken = result is not None and result.outcome == "inserted"
+    except OutcomeUnknown:
+        # The uploads stay: replicas may be about to take them.
+        raise
+    except ReplitreeError:
+        is_taken = False
+        raise
+    finally:
+        for shard in filled:
+            if not is_taken:
+                discard_upload(job.jobs[shard].opened, table.http)
+            remove_scratch(job.jobs[shard])
     return result
 
 

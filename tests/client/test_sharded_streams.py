@@ -1,0 +1,133 @@
+"""Batches of streams into a sharded table, with real replicas in this process: each is inserted once, over all shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from replitree.client.connection import Connection
+from replitree.client.insert.terms import Terms
+from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.client.transport.http import AnswerLost, HttpClient
+from replitree.errors import BadInput, StreamReplaced
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.streams import decode_stream
+from replitree.wire.sent_batch import SentBatch
+from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
+
+PLACE = layout.sharded(ROOT, "d")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
+    made = InProcessCluster(tmp_path_factory.mktemp("streams"))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def table(cluster: InProcessCluster) -> Iterator[ShardedTable]:
+    """A table of two shards by `k`."""
+    connection: Connection = cluster.connect()
+    made = connection.create_table("d", SCHEMA, order_by="k", shard_by="k", buckets=16)
+    assert isinstance(made, ShardedTable)
+    yield made
+    connection.drop_table("d")
+    assert cluster.admin.perform(fx.Children(f"{ROOT}/sharded")) == ()
+    connection.close()
+
+
+def send(
+    table: ShardedTable, number: int, first: int, count: int = 20, query: str = "q", *, takes_over: bool = False
+) -> str:
+    """Insert rows as a batch of the stream `etl`; return the outcome."""
+    batch = SentBatch("etl", number, query, takes_over)
+    return table.insert_on_terms(rows(first, count), Terms(None, batch=batch)).outcome
+
+
+def last_batch(cluster: InProcessCluster) -> tuple[str, int]:
+    path = layout.stream(TablePlace(PLACE), fx.StreamId("etl"))
+    node = cluster.admin.perform(fx.Get(path))
+    assert node is not None
+    value = decode_stream(node.value, path)
+    return value.query, value.batch
+
+
+# One row lies in one shard, and is prepared and committed by one request.
+@pytest.mark.parametrize("count", [20, 1])
+def test_a_batch_is_inserted_once(table: ShardedTable, cluster: InProcessCluster, count: int) -> None:
+    assert [send(table, 0, 0, count), send(table, 0, 0, count)] == ["inserted", "duplicate"]
+    # A batch below the last one is in the table, or had no rows.
+    assert [send(table, 2, 100, count), send(table, 1, 200, count)] == ["inserted", "duplicate"]
+    assert last_batch(cluster) == ("q", 2)
+    found = sorted(table.to_arrow().column("k").to_pylist())
+    assert found == [*range(count), *range(100, 100 + count)]
+
+
+def test_a_duplicate_says_where_the_batch_is(table: ShardedTable) -> None:
+    terms = Terms(None, batch=SentBatch("etl", 7, "q"))
+    first, again = (table.insert_on_terms(rows(0, 20), terms) for _ in range(2))
+    assert (first.outcome, again.outcome) == ("inserted", "duplicate")
+    assert [name for name, _ in first.shards] == ["d~0", "d~1"]  # type: ignore[attr-defined]
+    assert again.shards == first.shards  # type: ignore[attr-defined]
+
+
+def test_a_batch_whose_token_was_forgotten_is_known_by_its_stream(
+    table: ShardedTable, cluster: InProcessCluster
+) -> None:
+    assert send(table, 0, 0) == "inserted"
+    tokens = cluster.admin.perform(fx.Children(layout.joint_tokens(PLACE)))
+    assert len(tokens) == 1
+    path = layout.joint_token(PLACE, fx.BlockId(tokens[0]))
+    assert isinstance(cluster.admin.perform(fx.Commit(fx.Delete(path, fx.ANY_VERSION))), fx.Applied)
+    assert send(table, 0, 0) == "duplicate"
+    assert table.scan().count() == 20
+
+
+def test_a_batch_of_another_query_is_refused_unless_it_takes_the_stream_over(
+    table: ShardedTable, cluster: InProcessCluster
+) -> None:
+    assert send(table, 5, 0) == "inserted"
+    with pytest.raises(StreamReplaced, match="belongs to query q, whose last batch is 5") as caught:
+        send(table, 3, 100, query="p")
+    assert (caught.value.stream, caught.value.query, caught.value.batch) == ("etl", "q", 5)
+    assert table.scan().count() == 20
+    assert send(table, 3, 100, query="p", takes_over=True) == "inserted"
+    assert last_batch(cluster) == ("p", 3)
+    with pytest.raises(StreamReplaced):
+        send(table, 3, 200)
+
+
+def test_a_batch_whose_answer_was_lost_is_sent_again_and_inserted_once(
+    table: ShardedTable, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, lost = HttpClient.request, list[str]()
+
+    def request_and_lose(self: HttpClient, address: str, method: str, path: str, *args: Any, **named: Any) -> Any:
+        answer = request(self, address, method, path, *args, **named)
+        if "/joint?" in path and not lost:
+            lost.append(path)
+            raise AnswerLost("the answer was lost")
+        return answer
+
+    monkeypatch.setattr(HttpClient, "request", request_and_lose)
+    assert send(table, 0, 0) == "duplicate"
+    assert lost
+    assert table.scan().count() == 20
+    assert last_batch(cluster) == ("q", 0)
+
+
+def test_batch_writes_with_a_version_are_batches(table: ShardedTable) -> None:
+    for _ in range(2):
+        table.insert(rows(0, 20), txn_app_id="load", txn_version=3)
+    assert table.scan().count() == 20
+
+
+def test_a_batch_can_not_have_a_quorum_and_stays_free(table: ShardedTable) -> None:
+    with pytest.raises(BadInput, match="can't take a batch of a stream with a quorum"):
+        table.insert(rows(0, 20), txn_app_id="load", txn_version=3, quorum=2)
+    assert table.insert(rows(0, 20), txn_app_id="load", txn_version=3).outcome == "inserted"
