@@ -284,7 +284,7 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
         {"overwrite": "all"},
         {"merge_schema": True},
         {"replica": "r1"},
-        {"txn_app_id": "a", "txn_version": 1},
+        {"txn_app_id": "a", "txn_version": 1, "quorum": 2},
     ):
         with pytest.raises(BadInput, match="is sharded"):
             table.insert(rows(100, 5), **options)

@@ -51,6 +51,17 @@ def written(answer: dict[str, Any]) -> list[tuple[str, int | None]]:
 # --- without trouble --------------------------------------------------------------------------------------------------------
 
 
+def test_a_process_that_coordinates_for_two_shards_names_each_joint_insert_differently(cluster: InProcessCluster) -> None:
+    first, _ = cluster.nodes
+    joints = set[str]()
+    for shard in (0, 1):
+        own = prepare(first, shard, 10 * shard, coordinates="true")
+        status, answer = commit(first, [own], f"t{shard}")
+        assert (status, answer["outcome"]) == (200, "inserted")
+        joints.add(answer["joint"])
+    assert len(joints) == 2
+
+
 def test_both_shards_show_the_rows_of_one_commit(cluster: InProcessCluster) -> None:
     first, second = cluster.nodes
     status, answer = insert(first, second, 0)

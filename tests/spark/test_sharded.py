@@ -112,6 +112,15 @@ def test_a_query_reads_one_snapshot_of_all_shards(connection: Connection, monkey
     assert made.answer(LOAD) == second
     assert first["other_way"] == ""
     assert first["bytes"] < second["bytes"]
+    # The cut of a snapshot names it: in VERSION AS OF, and for the source in Python.
+    then = made.answer(PlannerRequest(2, "load", table="d", version=first["properties"]["cut"]))
+    assert keys_in(made.files(then["handle"], "")) == list(range(100))
+    options = {"table": "d", **{name.lower(): value for name, value in first["snapshot_options"].items()}}
+    with reading(connection, monkeypatch):
+        _, partitions = plan_partitions(plan_read(options, read_schema(options)))
+        found = [k for each in partitions for batch in read_partition(each) for k in batch.column("k").to_pylist()]
+    assert sorted(found) == list(range(100))
+    assert made.answer(PlannerRequest(2, "load", table="d", options={"level": "linearizable"})) == second
 
 
 def test_a_condition_on_the_shard_key_opens_files_of_one_shard(
@@ -123,7 +132,7 @@ def test_a_condition_on_the_shard_key_opens_files_of_one_shard(
     assert isinstance(table, ShardedTable)
     table.insert(rows(0, 100))
     handle = made.answer(LOAD)["handle"]
-    (own,) = (each.to_arrow().column("k").to_pylist() for each in table.shard_tables("k = 17"))
+    (own,) = (each.to_arrow().column("k").to_pylist() for each in table.find("k = 17").wanted)
     found = keys_in(made.files(handle, "k = 17"))
     assert 17 in found
     assert set(found) <= set(own) < set(range(100))

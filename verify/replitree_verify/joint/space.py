@@ -268,7 +268,7 @@ class Space(small_search.Space[JointState]):
             if joint_id in sent.refused:
                 return
             own = sent.lost or (sent.own.staging if sent.own is not None else self._staging(state, number, seat))
-            token = fx.BlockId(joint.token) if joint.batch is None else batch_token(own)
+            token = fx.BlockId(joint.token) if joint.batch is None else batch_token(joint_id)
             terms = joint_id, token, fx.Version(sent.map_version), own, others, joint.quorum, joint.batch
             is_staged = sent.lost is not None or sent.own is not None
             place = self._kernel.begin(coordinate, here, request, JointRequest(*terms), is_staged)

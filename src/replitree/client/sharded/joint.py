@@ -198,7 +198,7 @@ class JointInserter:
             if done is not None:
                 break
             self._read_map()
-        return self._result(done, rows.num_rows, terms)
+        return self._result(done, rows.num_rows, min(pieces), terms)
 
     def commit_uploads(
         self, filled: Mapping[Shard, FilledUpload], version: int, terms: Terms
@@ -252,13 +252,13 @@ class JointInserter:
         if found.outcome == "map_changed":
             return None
         rows = sum(manifest.rows for each in filled.values() for manifest in each.manifests)
-        return self._result(found, rows, terms)
+        return self._result(found, rows, first, terms)
 
-    def _result(self, done: _Committed, rows: int, terms: Terms) -> JointInsertResult:
+    def _result(self, done: _Committed, rows: int, first: Shard, terms: Terms) -> JointInsertResult:
         for entry in done.shards:
             shard = shard_number(entry.shard)
             # The coordinator is of the first shard: it tells where the quorum ended in that log, by one commit for all shards.
-            self._written(shard).add(entry.index, done.settled if shard == min(pieces) else None)
+            self._written(shard).add(entry.index, done.settled if shard == first else None)
         entries = tuple((entry.shard, entry.index) for entry in done.shards)
         return JointInsertResult(None, rows, done.outcome, terms.token, shards=entries)
 

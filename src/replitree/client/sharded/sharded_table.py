@@ -430,7 +430,7 @@ class ShardedTable(Table):
         where: str | None = None,
         min_index: int | None = None,
         *,
-        level: str | None = None,
+        level: Any = None,
         as_of: Any = None,
         final: bool = False,
         timeout_s: float = SNAPSHOT_S,

@@ -3,7 +3,7 @@
 The node ``sharded/<D>/streams/<id>`` names the last batch of a stream and its joint insert.  It moves in the commit of that
 insert (`protocol.sharded.joint_insert`), by the rules of a stream into one table (`protocol.insert.stream`)::
 
-    Check(coordinator host @ epoch), Create(tokens/batch-<staging id>), Check(map @ version), for each participant: …,
+    Check(coordinator host @ epoch), Create(tokens/batch-<joint id>), Check(map @ version), for each participant: …,
     Check(streams @ version) | Create(streams), Set(streams/<id> @ version) | Create(streams/<id>),
     for each shard: Create(log-…)
 
@@ -57,13 +57,13 @@ class JointBatch:
     takes_over: bool = False
 
 
-def batch_token(staging: fx.StagingId) -> fx.BlockId:
-    """Return the token of a batch, by the id under which its coordinator has staged its rows.
+def batch_token(joint: fx.JointId) -> fx.BlockId:
+    """Return the token of a batch, by the id of its joint insert.
 
-    >>> batch_token(fx.StagingId("5f0c-j3.0"))
-    'batch-5f0c-j3.0'
+    >>> batch_token(fx.JointId("5f0c-s0-c3"))
+    'batch-5f0c-s0-c3'
     """
-    return fx.BlockId(f"batch-{staging}")
+    return fx.BlockId(f"batch-{joint}")
 
 
 def insert_named(insert: JointInsert, batch: JointBatch | None, me: bytes) -> fx.Procedure[JointOutcome]:
@@ -92,7 +92,8 @@ def insert_named(insert: JointInsert, batch: JointBatch | None, me: bytes) -> fx
             return decided
         if isinstance(decided, StreamValue):
             return (yield from _named(decided, insert.place, own.replica.table))
-        value = StreamValue(batch.of.query, batch.of.batch, own.staging, own.log_from)
+        # Staging ids are those of one shard, and the stream is that of all.
+        value = StreamValue(batch.of.query, batch.of.batch, fx.StagingId(insert.id), own.log_from)
         outcome = yield from joint_insert(insert, me, decided.move(streams, batch.of, value))
         if not isinstance(outcome, StreamMoved):
             return outcome
@@ -125,7 +126,7 @@ def find_named(
 
 def _named(value: StreamValue, place: str, beside: TablePlace) -> fx.Procedure[JointInserted]:
     """Return the insert that a stream names, as a duplicate; without its entries, if its token is forgotten."""
-    found = yield from find_joint(place, beside, batch_token(value.insert))
+    found = yield from find_joint(place, beside, batch_token(fx.JointId(value.insert)))
     return JointInserted(fx.JointId(""), (), is_duplicate=True) if found is None else found
 
 

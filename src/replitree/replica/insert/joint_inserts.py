@@ -31,6 +31,7 @@ from replitree.protocol.program.sharded.participant import LetGoRows
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Then
 from replitree.protocol.sharded.joint_batch import JointBatch, batch_token
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
+from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone
 from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.group_commit import PendingInsert
@@ -123,14 +124,16 @@ class JointInserts:
         self._check_own(own)
         self._availability.epoch()
         context, batch, staging = self._context, None, fx.StagingId(own.staging)
+        # The process may coordinate inserts of several shards, each with numbers of its own.
+        shard = shard_number(context.replica.table.name)
+        joint = fx.JointId(f"{context.identity.incarnation}-s{shard}-c{next(self._numbers)}")
         if isinstance(token, SentBatch):
             if wish is not None:
                 raise BadInput("a batch of a stream into a sharded table can't have a quorum yet; nothing was inserted")
-            block, batch = batch_token(staging), JointBatch(token.of_stream, token.takes_over)
+            block, batch = batch_token(joint), JointBatch(token.of_stream, token.takes_over)
         else:
             block = token_block(token)
         quorum = 0 if wish is None else self._needed(wish, others)
-        joint = fx.JointId(f"{context.identity.incarnation}-c{next(self._numbers)}")
         participants = tuple(map(self._participant, others))
         asked = JointRequest(joint, block, fx.Version(body.map_version), staging, participants, quorum, batch)
         rows, number = sum(share.rows for share in body.prepared), self.prepared.next_request()

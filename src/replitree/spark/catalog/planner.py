@@ -15,7 +15,7 @@ row that the condition keeps; a condition that can't be read prunes nothing.
 
 A read that Spark's Parquet scan can't do says why (`Loaded.other_way`), and has the options with which ``format("replitree")``
 reads the same snapshot.  That reads the log's rows below an index, so such a snapshot is taken at the level ``sequential``.
-A sharded table has no index: there such a read takes a snapshot of its own.
+A sharded table has no index: there such a read is at the snapshot's cut.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ from replitree.spark.catalog.shards import (
     TakenSnapshot,
     index_of,
     replicas_of,
+    same_again,
     shown,
     take_snapshot,
     wanted_shards,
@@ -298,13 +299,12 @@ class Planner:
             (own.index if min_index is None else min_index) < shard.index and own.mutated <= before
             for own, shard, before in zip(written, shards, newest.mutated, strict=True)
         )
-        if level in (None, "eventual") and has_all and now < newest.asked_at + NEWEST_S:
+        if level in (None, "eventual", "consistent") and has_all and now < newest.asked_at + NEWEST_S:
             return known
-        # No replica can say it of all shards: a snapshot of them is taken, and compared.
-        if is_sharded or not isinstance(held.snapshot, Snapshot):
-            return None
+        # A sharded table takes what a sharded table has given.
+        snapshot: Any = held.snapshot
         try:
-            is_same = held.table.is_unchanged(held.snapshot, min_index, level=level, timeout_s=timeout_s)
+            is_same = held.table.is_unchanged(snapshot, min_index, level=level, timeout_s=timeout_s)
         except (TableNotFound, Unavailable):
             # The table was dropped, perhaps, and a new one of this name has fewer entries than the old one had.  Coordination
             # says which one there is, and all its replicas are asked.
@@ -396,9 +396,7 @@ class Planner:
             "properties": {name: value for name, value in properties.items() if value},
             "read_options": read_options,
             "table_options": {name: value for name, value in named.items() if value},
-            "snapshot_options": {"asOf": str(snapshot.index), "replica": snapshot.replica}
-            if isinstance(snapshot, Snapshot)
-            else {},
+            "snapshot_options": same_again(snapshot),
         }
 
     @property
@@ -555,7 +553,7 @@ def _in_spark(transform: Transform) -> list[str | int]:
 def _as_of(options: dict[str, str]) -> int | str | None:
     """Return the index, the tag or the time that a read names, or None."""
     version = options.get("asof", "0")
-    if not version.isdecimal() and not version[:1].isalpha():
+    if not version.isdecimal() and not version[:1].isalpha() and "@" not in version:
         raise BadInput(
             f"VERSION AS OF takes a tag, or an index of the table's log, which DESCRIBE EXTENDED shows, not {version!r}"
         )

@@ -64,7 +64,15 @@ def shown(table: Table, snapshot: Snapshot | ShardedSnapshot) -> dict[str, str]:
         "shard_by": ", ".join(info.map.key),
         "shards": str(len(info.map.shards)),
         "buckets": str(info.map.buckets),
+        "cut": snapshot.cut or "",
     }
+
+
+def same_again(snapshot: Snapshot | ShardedSnapshot) -> dict[str, str]:
+    """Return the options with which ``format("replitree")`` reads a snapshot: of shards that are at no cut, others of now."""
+    if isinstance(snapshot, Snapshot):
+        return {"asOf": str(snapshot.index), "replica": snapshot.replica}
+    return {} if snapshot.cut is None else {"asOf": snapshot.cut}
 
 
 def index_of(snapshot: Snapshot | ShardedSnapshot) -> int:
@@ -77,4 +85,13 @@ def replicas_of(snapshot: Snapshot | ShardedSnapshot) -> str:
     return ", ".join(sorted({each.replica for each in shards_of(snapshot)}))
 
 
-__all__ = ["FOR_CLUSTERS", "TakenSnapshot", "index_of", "replicas_of", "shown", "take_snapshot", "wanted_shards"]
+__all__ = [
+    "FOR_CLUSTERS",
+    "TakenSnapshot",
+    "index_of",
+    "replicas_of",
+    "same_again",
+    "shown",
+    "take_snapshot",
+    "wanted_shards",
+]

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 from replitree.client.connection import Connection, connect
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.access import URL_VARIABLE
 from replitree.errors import BadInput
-from replitree.protocol.state.read import READ_LEVELS, ReadLevel
+from replitree.protocol.sharded.cut import CUT_LEVELS
+from replitree.protocol.state.read import READ_LEVELS
 
 FOLDER_VARIABLE = "REPLITREE_DIR"
 
@@ -114,8 +116,12 @@ def number(options: Mapping[str, str], name: str) -> int | None:
         raise BadInput(f"option {name} is a whole number, not {text!r}") from None
 
 
-def read_level(options: Mapping[str, str]) -> ReadLevel | None:
-    """Return the level of a read, or None when the option is not there.
+LEVELS = (*READ_LEVELS, *(level for level in CUT_LEVELS if level not in READ_LEVELS))
+"""The levels of reads.  A table refuses those that it has not: one is that of sharded tables."""
+
+
+def read_level(options: Mapping[str, str]) -> Any:
+    """Return the level of a read, one of `LEVELS`, or None when the option is not there.
 
     Raises
     ------
@@ -128,11 +134,11 @@ def read_level(options: Mapping[str, str]) -> ReadLevel | None:
     'sequential'
     """
     text = options.get("level")
-    for level in READ_LEVELS:
+    for level in LEVELS:
         if text is not None and text.lower() == level:
             return level
     if text is not None:
-        raise BadInput(f"option level is {', '.join(READ_LEVELS)}, not {text!r}")
+        raise BadInput(f"option level is {', '.join(LEVELS)}, not {text!r}")
     return None
 
 
@@ -156,7 +162,7 @@ def flag(options: Mapping[str, str], name: str) -> bool:
 
 
 def read_as_of(options: Mapping[str, str]) -> int | str | None:
-    """Return the index, the tag or the time that a read names, or None.
+    """Return the index, the tag, the cut of a sharded table or the time that a read names, or None.
 
     Raises
     ------
@@ -167,8 +173,8 @@ def read_as_of(options: Mapping[str, str]) -> int | str | None:
     --------
     >>> read_as_of({"asof": "41"}), read_as_of({"timestampasof": "2026-11-27T02:00Z"}), read_as_of({})
     (41, '2026-11-27T02:00Z', None)
-    >>> read_as_of({"asof": "before-load"})
-    'before-load'
+    >>> read_as_of({"asof": "before-load"}), read_as_of({"asof": "5f0c@8589934612"})
+    ('before-load', '5f0c@8589934612')
     """
     version, time = options.get("asof"), options.get("timestampasof")
     if version is not None and time is not None:
@@ -176,7 +182,7 @@ def read_as_of(options: Mapping[str, str]) -> int | str | None:
     # A name of a tag begins with a letter.
     return (
         version
-        if version is not None and version[:1].isalpha()
+        if version is not None and (version[:1].isalpha() or "@" in version)
         else time
         if version is None
         else number(options, "asof")

@@ -139,7 +139,7 @@ def plan_sharded(
         No replica of a shard takes an upload; nothing stays open.
     """
     table.refresh()
-    info, shards = table.info, {shard_number(each.name): each for each in table.shard_tables()}
+    info, shards = table.info, {shard_number(each.name): each for each in table.find(None).all}
 
     def open_one(shard: Shard) -> tuple[Shard, Upload | ReplitreeError]:
         try:

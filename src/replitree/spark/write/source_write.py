@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
@@ -73,10 +73,13 @@ OVERWRITE_MODES: Mapping[str, Overwrite] = {"static": "all", "dynamic": "partiti
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """One job: what its tasks need, and what the driver's end does.  Spark keeps the same plan for `commit` and `abort`."""
+    """One job: what its tasks need, and what the driver's end does.  Spark keeps the same plan for `commit` and `abort`.
+
+    `job` is a `WriteJob`, or a `ShardedJob`: callers know which table they write to.
+    """
 
     options: Mapping[str, str]
-    job: WriteJob | ShardedJob
+    job: Any
     token: str | None
     overwrite: Overwrite | Literal["session"] | None = None
     batch: SentBatch | None = None
