@@ -6,10 +6,12 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 
 import org.apache.spark.sql.SparkSession
-import org.apache.spark.sql.catalyst.analysis.{NoSuchNamespaceException, NoSuchTableException, TableAlreadyExistsException}
+import org.apache.spark.sql.catalyst.analysis.{NoSuchFunctionException, NoSuchNamespaceException, NoSuchTableException}
+import org.apache.spark.sql.catalyst.analysis.TableAlreadyExistsException
 import org.apache.spark.sql.connector.catalog.{Changelog, ChangelogContext, ChangelogRange}
-import org.apache.spark.sql.connector.catalog.{Column, Identifier, NamespaceChange, ProcedureCatalog, SupportsNamespaces}
+import org.apache.spark.sql.connector.catalog.{Column, FunctionCatalog, Identifier, NamespaceChange, ProcedureCatalog, SupportsNamespaces}
 import org.apache.spark.sql.connector.catalog.{Table, TableCatalog, TableCatalogCapability, TableChange, TableContext, TimeTravel}
+import org.apache.spark.sql.connector.catalog.functions.UnboundFunction
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure
 import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
@@ -26,7 +28,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap
  *
  * Absent on purpose: namespaces other than `default`.
  */
-class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with ProcedureCatalog {
+class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with ProcedureCatalog with FunctionCatalog {
   private var known = "replitree"
   private var level: Option[String] = None
   private var python = "python3"
@@ -225,6 +227,16 @@ class ReplitreeCatalog extends TableCatalog with SupportsNamespaces with Procedu
     if (procedure.namespace.nonEmpty) check(procedure.namespace)
     new PlannerProcedure(planner, planner.answer("procedure", "procedure" -> procedure.name))
   }
+
+  // --- functions: those that Spark compares to see that two tables are sharded in one way ---
+
+  override def listFunctions(namespace: Array[String]): Array[Identifier] = {
+    check(namespace)
+    Array.empty
+  }
+  override def loadFunction(function: Identifier): UnboundFunction =
+    if (function.namespace.isEmpty && function.name.startsWith("shard_")) new ShardFunction(function.name, Array.empty)
+    else throw new NoSuchFunctionException(function)
 
   // --- namespaces ---
 

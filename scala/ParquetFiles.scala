@@ -7,6 +7,7 @@ import org.apache.hadoop.fs.{FileStatus, Path}
 import org.apache.spark.sql.SparkSession
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.Expression
+import org.apache.spark.sql.connector.expressions.Transform
 import org.apache.spark.sql.connector.read.{InputPartition, PartitionReaderFactory, Scan}
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream
 import org.apache.spark.sql.execution.datasources.{FileStatusWithMetadata, NoopCache, PartitionDirectory}
@@ -18,8 +19,8 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.sql.util.CaseInsensitiveStringMap
 import org.apache.spark.unsafe.types.UTF8String
 
-/** A data file of a part. */
-final class PartFile(val part: String, val status: FileStatus) {
+/** A data file of a part, and the shard that has it; -1: the table is not sharded. */
+final class PartFile(val part: String, val status: FileStatus, val shard: Int) {
   def path: Path = status.getPath
 }
 
@@ -53,6 +54,9 @@ final class SnapshotFiles(spark: SparkSession, snapshot: LoadedSnapshot, options
 
   /** The names of the parts that are read. */
   def parts: Seq[String] = files.map(_.part).distinct
+
+  /** The shard that has each file. */
+  def shards: Map[String, Int] = files.map(file => file.path.toString -> file.shard).toMap
 
   private def files: Seq[PartFile] = synchronized {
     if (found.isEmpty) found = Some(snapshot.files(condition))
@@ -97,7 +101,7 @@ final class SnapshotFiles(spark: SparkSession, snapshot: LoadedSnapshot, options
 /** Spark's own scan of Parquet files, with the files of the parts that can hold rows which the filters keep. */
 class SnapshotScanBuilder(
     spark: SparkSession, files: SnapshotFiles, schema: StructType, options: CaseInsensitiveStringMap,
-    streams: String => MicroBatchStream)
+    sharding: Option[Transform], streams: String => MicroBatchStream)
     extends ParquetScanBuilder(spark, files, schema, schema, options) {
 
   /** Whether a name is that of the column `_part`, and of none of the table's. */
@@ -123,7 +127,7 @@ class SnapshotScanBuilder(
   override def build(): ParquetScan = {
     val scan = super.build()
     // Of a Spark whose scan has other fields, the scan is left as it is: it plans more slowly.
-    try new SnapshotScan(scan, streams)
+    try sharding.fold(new SnapshotScan(scan, streams))(new ShardedScan(scan, streams, files, _))
     catch { case _: LinkageError => scan }
   }
 }
@@ -181,7 +185,7 @@ object SnapshotScanBuilder {
 
   def of(snapshot: LoadedSnapshot, streams: String => MicroBatchStream): SnapshotScanBuilder = {
     val (spark, files, options) = sources(snapshot)
-    new SnapshotScanBuilder(spark, files, snapshot.schema, options, streams)
+    new SnapshotScanBuilder(spark, files, snapshot.schema, options, snapshot.sharding, streams)
   }
 
   /** Returns what every builder of a snapshot's scans is made of: the session, the files, and the options of their readers. */

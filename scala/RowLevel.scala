@@ -130,7 +130,7 @@ final class RewriteOperation(rewrite: Rewrite, statement: RowLevelOperation.Comm
 /** The scan of the rows that a statement may change: filters leave out parts; of the others it reads every row. */
 final class RowScanBuilder(
     spark: SparkSession, files: SnapshotFiles, schema: StructType, options: CaseInsensitiveStringMap)
-    extends SnapshotScanBuilder(spark, files, schema, options, null) {
+    extends SnapshotScanBuilder(spark, files, schema, options, None, null) {
   override def pushDataFilters(filters: Array[Filter]): Array[Filter] = {
     files.prune(Conditions.text(ofColumns(filters)))
     Array.empty

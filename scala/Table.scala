@@ -54,13 +54,20 @@ final class LoadedSnapshot(planner: Planner, name: String, answer: JsonNode) {
     }
   }.toArray
 
+  /** The shard of a row, as a function of its shard key; None: the table is not sharded, or buckets move. */
+  val sharding: Option[Transform] = Option(answer.get("sharding")).filterNot(_.isNull).map { found =>
+    val key = found.get("columns").elements.asScala.map(name => Expressions.column(name.asText)).toSeq
+    Expressions.apply(found.get("function").asText, key: _*)
+  }
+
   /** The data files of the parts that can hold rows which a condition keeps. */
   def files(condition: String): Seq[PartFile] =
     planner.answer("files", "handle" -> handle, "where" -> condition).elements.asScala.map { file =>
       // Of a local path the scheme is given apart: it is no pattern and no URL, whatever characters it has.
       val place = file.get(0).asText
       val path = if (place.startsWith("/")) new Path("file", "", place) else new Path(place)
-      new PartFile(file.get(3).asText, new FileStatus(file.get(1).asLong, false, 1, 128L << 20, file.get(2).asLong, path))
+      new PartFile(file.get(3).asText, new FileStatus(file.get(1).asLong, false, 1, 128L << 20, file.get(2).asLong, path),
+        file.get(4).asInt)
     }.toSeq
 
   /** Scans of this snapshot; of a read's options only `final` says how. */

@@ -15,6 +15,7 @@ from replitree.spark.session.catalog import CATALOG
 from replitree.spark.stream.into import Via, into
 from replitree.spark.write.sharded_write import shard_column
 from replitree.spark.write.write import insert_df
+from tests.spark.test_catalog import plan_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,3 +133,31 @@ def test_streams_write_each_batch_once(session: SparkSession, running: LocalClus
         query = batches.foreachBatch(into_table).option("checkpointLocation", f"{checkpoint}-{via}")
         assert query.trigger(availableNow=True).start().awaitTermination(120)
     assert table.scan().count() == 600
+
+
+def test_tables_with_equal_buckets_are_joined_without_a_shuffle(session: SparkSession, running: LocalCluster) -> None:
+    table = sharded(session, running)
+    session.sql(
+        "CREATE TABLE replitree.default.other (id BIGINT NOT NULL, name STRING)"
+        " TBLPROPERTIES ('order_by'='id', 'shard_by'='id', 'shards'='2', 'buckets'='16')"
+    )
+    other = running.table("other")
+    for first in (0, 300):
+        table.insert(rows(first, 300))
+        other.insert(
+            pa.table({"id": list(range(first, first + 300)), "name": [f"n{k}" for k in range(first, first + 300)]})
+        )
+    session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    try:
+        joined = session.sql(
+            "SELECT d.k, o.name FROM replitree.default.d d JOIN replitree.default.other o ON d.k = o.id WHERE d.v >= 50"
+        )
+        assert {(row.k, row.name) for row in joined.collect()} == {(k, f"n{k}") for k in range(100, 600)}
+        assert "Exchange" not in plan_of(joined)
+        # The shard of a row follows from its whole shard key, and from nothing else.
+        by_kind = session.sql(
+            "SELECT count(*) FROM replitree.default.d a JOIN replitree.default.d b ON a.kind = b.kind"
+        )
+        assert "Exchange hashpartitioning(kind" in plan_of(by_kind)
+    finally:
+        session.conf.unset("spark.sql.autoBroadcastJoinThreshold")

@@ -42,6 +42,7 @@ from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.access import URL_VARIABLE
 from replitree.client.transport.lease import keep_for_frame
 from replitree.errors import BadInput, SnapshotExpired, TableNotFound, Unavailable
+from replitree.protocol.sharded.places import is_shard_name, shard_number
 from replitree.spark.catalog.definitions import alter, create
 from replitree.spark.catalog.feed_range import range_options
 from replitree.spark.catalog.history import history_rows
@@ -56,6 +57,7 @@ from replitree.spark.catalog.shards import (
     index_of,
     replicas_of,
     same_again,
+    sharding,
     shown,
     take_snapshot,
     wanted_shards,
@@ -349,11 +351,12 @@ class Planner:
             other_way = 'objects in a store, for executors of a cluster: read by format("replitree")'
         elif not self._is_local and isinstance(table, ShardedTable):
             other_way = FOR_CLUSTERS
-        description = self._description(table, taken.snapshot, other_way)
+        description = self._description(table, taken, other_way)
         return _KeptSnapshot(table, taken, other_way, description, time.monotonic() + LEASE_FRESH_S)
 
-    def _description(self, table: Table, snapshot: Snapshot | ShardedSnapshot, other_way: str) -> dict[str, Any]:
+    def _description(self, table: Table, taken: TakenSnapshot, other_way: str) -> dict[str, Any]:
         """Return what the JVM learns of a snapshot, but for its handle."""
+        snapshot = taken.snapshot
         definition, version, shards = newest_definition(snapshot), self._name(snapshot)[1], shards_of(snapshot)
         fields = [
             StructField(column.name, spark_type(column.arrow_type), nullable=True, metadata=field_metadata(column))
@@ -393,6 +396,7 @@ class Planner:
                 [StructField(n, StringType()) for n in partition_columns(definition)]
             ).json(),
             "partition_by": [_in_spark(each) for each in definition.partition_by],
+            "sharding": sharding(taken),
             "properties": {name: value for name, value in properties.items() if value},
             "read_options": read_options,
             "table_options": {name: value for name, value in named.items() if value},
@@ -449,8 +453,10 @@ class Planner:
             raise SnapshotExpired("this frame is older than what is kept of its table: make it again")
         return held
 
-    def files(self, handle: str, where: str) -> list[tuple[str, int, int, str]]:
-        """Return the data files that can hold rows which a condition keeps: path or URL, bytes, time of change in ms, part.
+    def files(self, handle: str, where: str) -> list[tuple[str, int, int, str, int]]:
+        """Return the data files that can hold rows which a condition keeps.
+
+        Of each its path or URL, its bytes, its time of change in ms, its part, and its shard; -1: the table is not sharded.
 
         Raises
         ------
@@ -459,10 +465,15 @@ class Planner:
         RowsUnavailable
             A part that is needed can't be read.
         """
-        return [file for shard, parts in _pruned(self._kept(handle), where) for file in self._files(shard, parts)]
+        found = list[tuple[str, int, int, str, int]]()
+        for snapshot, parts in _pruned(self._kept(handle), where):
+            name = snapshot.definition.name
+            number = shard_number(name) if is_shard_name(name) else -1
+            found += [(*file, number) for file in self._files(snapshot, parts)]
+        return found
 
     def _files(self, snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> list[tuple[str, int, int, str]]:
-        """Return the data files of some parts of a snapshot: see `files`."""
+        """Return the data files of some parts of a snapshot, without its shard: see `files`."""
         if not self._is_local:
             snapshot.check()
             return [(url, size, 0, part) for part, url, size in remote_files(snapshot, parts)]
@@ -493,8 +504,8 @@ class Planner:
         table = self._connected().table(request.table)
         begun = self._rewriting.begin(table, request.through)
         # Never fresh: another statement must not read it.
-        description = self._description(table, begun.snapshot, "")
-        held = _KeptSnapshot(table, TakenSnapshot(begun.snapshot), "", description, fresh_until=0.0)
+        taken = TakenSnapshot(begun.snapshot)
+        held = _KeptSnapshot(table, taken, "", self._description(table, taken, ""), fresh_until=0.0)
         handle, _ = self._keep(held, None)
         return {"handle": handle, **held.description, **begun.described}
 

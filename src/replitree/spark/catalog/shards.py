@@ -3,6 +3,9 @@
 A query's condition is known only after the snapshot was taken.  So the snapshot is that of every shard, and `wanted_shards`
 leaves out shards of which no row can match, by the map with which the snapshot was taken.
 
+Spark joins two sharded tables by their shard keys without a shuffle when `sharding` says the same function of both: rows with
+equal keys then lie in shards of one number.
+
 On a cluster Spark's own scan has one ticket for all files of a table, and each shard has a ticket of its own: Python tasks read
 there.
 """
@@ -12,12 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import xxhash
+
 from replitree.client.read.snapshot import Snapshot
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.client.sharded.union import ShardedSnapshot, shards_of
+from replitree.client.sharded.union import ShardedSnapshot, newest_definition, shards_of
 from replitree.client.table import Table
 from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.shard_map import ShardMap
+from replitree.storage.schema.row_buckets import shard_key
 from replitree.storage.sql.predicate import Predicate
 from replitree.storage.sql.shard_pruning import buckets_of
 
@@ -52,6 +58,21 @@ def wanted_shards(taken: TakenSnapshot, predicate: Predicate | None) -> tuple[Sn
         return shards
     owners = set(taken.map.owners_of(buckets_of(taken.map, predicate)))
     return tuple(each for each in shards if shard_number(each.definition.name) in owners)
+
+
+def sharding(taken: TakenSnapshot) -> dict[str, object] | None:
+    """Return the function of a row's shard key that gives its shard: a name, and the columns; None: there is none.
+
+    Functions of one name give equal keys the same shard: the name has a digest of the key's types and of the buckets' owners.
+    """
+    if taken.map is None or taken.map.moves:
+        # While a bucket moves, two shards have rows of it.
+        return None
+    key = shard_key(newest_definition(taken.snapshot), taken.map.key)
+    types = ",".join(str(column.arrow_type) for column in key)
+    owners = ",".join(f"{run.shard}*{run.buckets}" for run in taken.map.owner)
+    digest = xxhash.xxh3_64_hexdigest(f"{taken.map.hash} {types} {owners}".encode())
+    return {"function": f"shard_{digest}", "columns": [column.name for column in key]}
 
 
 def shown(table: Table, snapshot: Snapshot | ShardedSnapshot) -> dict[str, str]:
@@ -91,6 +112,7 @@ __all__ = [
     "index_of",
     "replicas_of",
     "same_again",
+    "sharding",
     "shown",
     "take_snapshot",
     "wanted_shards",
