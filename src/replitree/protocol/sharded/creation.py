@@ -3,7 +3,7 @@
 One commit creates everything if it is small enough::
 
     Create(tables/<D>)                               takes the name from all tables
-    Create(sharded/<D>, metadata, columns, life, placement, tokens, joint),
+    Create(sharded/<D>, metadata, columns, life, placement, tokens, joint, commands),
     for each shard: the nodes of a table,
     Create(map)                                      the table is there
 
@@ -40,6 +40,7 @@ from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.sharded import places
+from replitree.protocol.sharded.command import commands
 from replitree.protocol.sharded.life import MADE, Life, decode_life, encode_life
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, encode_map
 
@@ -220,6 +221,7 @@ def _own_nodes(new: NewSharded, life: Life) -> tuple[fx.Create, ...]:
         fx.Create(places.placement(new.place), new.placement),
         fx.Create(layout.joint_tokens(new.place)),
         fx.Create(layout.joint_inserts(new.place)),
+        fx.Create(commands(new.place)),
     )
 
 

@@ -5,7 +5,8 @@
     tables/<D>                            the name, taken: its value is that of sharded/<D>, and it has no children
     tables/<D>~<n>                        shard n: a table as any other, with the incarnation <incarnation>-<n>
     sharded/<D>                           its value is the incarnation: another one each time that <D> is created
-    sharded/<D>/metadata, columns         the definition that all shards had at first
+    sharded/<D>/metadata, columns         the definition that all shards have: every command that changes theirs changes these
+    sharded/<D>/commands                  its version counts the commands (`protocol.sharded.command`)
     sharded/<D>/life-<incarnation>        whether the table is being made, is there, or is being dropped (`Life`)
     sharded/<D>/map                       exists exactly while the table is there
     sharded/<D>/placement                 which replicas host which shard (`protocol.sharded.placement`)
