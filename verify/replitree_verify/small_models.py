@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from replitree.errors import BadInput
+from replitree_verify.commands.model import DESCRIPTIONS as OF_COMMANDS
+from replitree_verify.commands.model import MODELS as COMMANDS
+from replitree_verify.commands.search import search as search_commands
 from replitree_verify.cuts.model import DESCRIPTIONS as OF_CUTS
 from replitree_verify.cuts.model import MODELS as CUTS
 from replitree_verify.cuts.search import search as search_cuts
@@ -70,6 +73,7 @@ ROOMS = (
     Room(JOINT_INSERTS, read_patches("joint"), OF_JOINT_INSERTS, search_joint_inserts),
     Room(SHARDED_TABLES, read_patches("sharded"), OF_SHARDED_TABLES, search_sharded_tables),
     Room(CUTS, read_patches("cuts"), OF_CUTS, search_cuts),
+    Room(COMMANDS, read_patches("commands"), OF_COMMANDS, search_commands),
     Room(FEEDS, read_patches("feeds"), OF_FEEDS, search_feeds),
     Room((LEASE,), read_patches("leases"), OF_LEASES, search_lease),
 )

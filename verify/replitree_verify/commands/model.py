@@ -1,0 +1,164 @@
+"""What is explored of commands over shards: what clients ask for, and what goes wrong.
+
+A sharded table ``d`` has the shards ``d~0`` and ``d~1``; seat ``a`` is a replica of the first, seat ``b`` of the second.  A
+client gives a command to either.  Beside that rows come into both shards, a third shard comes, a log goes on below another
+parent, the table is dropped and created anew, and a copy reads the version of ``commands`` and checks it in its own commit.
+
+A replica that changes columns, or mutates, reads its columns first, and reads them again when they were changed meanwhile.
+
+Left out, because other models have it: pulling and executing, and how rows of a joint insert are staged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from replitree_verify.engine.small_search import Declaration
+from replitree_verify.world.faults import Fault
+
+DESCRIPTIONS: Mapping[str, str] = {
+    "D5": "a command comes into the logs of all shards that there are, by one commit",
+    "ONCE": "a command is in the logs once, to whichever replicas and however often it is given",
+    "TRUE": "what a client is told is true: given, the command is at these indexes; refused, it never will be in a log",
+    "COUNTED": "a copy that has checked the version of commands was made after every command that is in the logs",
+    "COLUMNS": "the table and all its shards have the same columns, and an entry knows those that hold where it lies",
+    "SETTINGS": "the settings of the table and of every shard are what the commands in the logs have made of them",
+    "OWN": "no command comes into the logs of a later table of the name",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """A client gives a command to the replica in a seat; equal ids name one command."""
+
+    seat: Literal["a", "b"]
+    id: str
+    kind: Literal["mutate", "alter", "settings"] = "mutate"
+
+
+@dataclass(frozen=True, slots=True)
+class Model(Declaration):
+    """Two shards to explore.
+
+    Attributes
+    ----------
+    gives
+        What clients ask for.
+    inserts
+        Whether rows come into both shards at some moment.
+    grows
+        Whether a third shard comes at some moment.
+    rolls
+        The shards whose log goes on below another parent.
+    retakes
+        The seats whose process takes a newer epoch, once at any moment.
+    forgets
+        Whether the tokens are forgotten at some moment.
+    cleans
+        The shards from whose log all entries are removed, once at any moment; the tokens are forgotten before.
+    is_dropped
+        Whether the table is dropped, and created anew.
+    copies
+        Whether a copy checks the version of `commands`.
+    """
+
+    gives: tuple[Give, ...]
+    inserts: bool = False
+    grows: bool = False
+    rolls: tuple[int, ...] = ()
+    retakes: tuple[str, ...] = ()
+    forgets: bool = False
+    cleans: tuple[int, ...] = ()
+    is_dropped: bool = False
+    copies: bool = False
+
+
+MODELS = (
+    Model(
+        "commands_two",
+        "two commands are given to replicas of different shards while rows come, and the answer of a commit is lost",
+        gives=(Give("a", "m"), Give("b", "n")),
+        inserts=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "applied late"),
+    ),
+    Model(
+        "commands_repeated",
+        "a command is given to both replicas, and the answer of a commit is lost",
+        gives=(Give("a", "m"), Give("b", "m")),
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "known", "applied late"),
+    ),
+    Model(
+        "commands_crash",
+        "the process that a command was given to dies, and its client gives it to the other one",
+        gives=(Give("a", "m"), Give("b", "m")),
+        faults={Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        probes=("given", "known", "crashed", "applied late"),
+    ),
+    Model(
+        "commands_retaken",
+        "both replicas take another epoch while a command is given",
+        gives=(Give("a", "m"),),
+        retakes=("a", "b"),
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "applied late"),
+    ),
+    Model(
+        "commands_grown",
+        "a third shard comes while two commands are given",
+        gives=(Give("a", "m"), Give("b", "n", "alter")),
+        grows=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "in three", "applied late"),
+    ),
+    Model(
+        "commands_alters",
+        "the columns are changed by two commands at once, and a third one relies on them",
+        gives=(Give("a", "m", "alter"), Give("b", "n", "alter"), Give("a", "o")),
+        probes=("given", "columns changed"),
+    ),
+    Model(
+        "commands_settings",
+        "the settings are changed by two commands at once, and the answer of a commit is lost",
+        gives=(Give("a", "m", "settings"), Give("b", "n", "settings")),
+        grows=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "in three", "applied late"),
+    ),
+    Model(
+        "commands_rolled",
+        "the logs of both shards go on below another parent while a command is given",
+        gives=(Give("a", "m"),),
+        rolls=(0, 1),
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "rolled", "applied late"),
+    ),
+    Model(
+        "commands_forgotten",
+        "the tokens are forgotten, and the entries of the log removed, while a command is in doubt",
+        gives=(Give("a", "m"),),
+        forgets=True,
+        cleans=(0,),
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "forgotten", "cleaned", "in doubt", "applied late"),
+    ),
+    Model(
+        "commands_dropped",
+        "the table is dropped and created anew while a command is given, and the answer of a commit is lost",
+        gives=(Give("a", "m"),),
+        is_dropped=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "refused", "applied late"),
+    ),
+    Model(
+        "commands_copied",
+        "rows are copied while two commands are given",
+        gives=(Give("a", "m"), Give("b", "n", "alter")),
+        copies=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "copied", "copy refused"),
+    ),
+)

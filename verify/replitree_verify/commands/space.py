@@ -1,0 +1,457 @@
+"""The states of a model of commands over shards, and the steps between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from typing_extensions import override
+
+from replitree.coordination.tree import Tree, answer
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.entries import EVERY_PARTITION, AlterEntry, Command, GetEntry, MutateEntry, StorageEntry
+from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.log import encode_log
+from replitree.protocol.membership.activate import Replaced
+from replitree.protocol.membership.table import table_nodes
+from replitree.protocol.program.stages import Stage
+from replitree.protocol.propose.propose import COLUMNS_CHANGED, Forgotten, NotProposed, Proposer
+from replitree.protocol.propose.roll_over import roll_over
+from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand, ShardsOutcome, propose_to_shards
+from replitree.protocol.sharded import places
+from replitree.protocol.sharded.command import commands
+from replitree.protocol.sharded.creation import NewShard, NewSharded, create_sharded
+from replitree.protocol.sharded.joint_insert import JointInsert, joint_insert
+from replitree.protocol.sharded.prepare import Participant
+from replitree.protocol.sharded.removal import begin_drop
+from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, encode_map, first_map
+from replitree_verify.commands.model import Give, Model
+from replitree_verify.engine import small_search
+from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
+from replitree_verify.world.faults import Budget, Fault, budget_of, spent
+from replitree_verify.world.kernel import END, Kernel
+
+ROOT, NAME = "/c", "d"
+PLACE = layout.sharded(ROOT, NAME)
+SEATS = ("a", "b")
+NOT_BEGUN = -1
+START = fx.LogIndex(0)
+TRIES = 2
+"""How often a replica reads the columns for one command."""
+
+
+def shard_of(number: int, incarnation: str = "i") -> TablePlace:
+    """Return the place of a shard."""
+    return places.shard_place(ROOT, NAME, Shard(number), incarnation)
+
+
+REPLICAS = tuple(Replica(shard_of(number), seat) for number, seat in enumerate(SEATS))
+STAGED = fx.StagingId("s")
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A replica tells its client what became of a command."""
+
+    outcome: ShardsOutcome
+
+
+ALONE = (fx.Sync, fx.AdoptEpoch, fx.ChildrenMany, fx.NextNumber, Tell)
+"""Effects that are taken together with the step before.
+
+Which parents of logs are open, the commit proves; the number that an entry will have at least only grows.
+"""
+
+TOLD = {
+    Forgotten: "forgotten by its log",
+    Replaced: "replaced",
+    fx.InDoubt: "in doubt",
+}
+"""The rare branch that an answer is."""
+
+
+class Process(NamedTuple):
+    """A process of a seat: how many there were before it, and its epoch; None: it has not activated."""
+
+    number: int = 0
+    epoch: int | None = 0
+
+
+class Copy(NamedTuple):
+    """A copy: the version of `commands` that it has read, and how many commands the first shard had then."""
+
+    version: int
+    known: int
+
+
+class CommandsState(NamedTuple):
+    """A state.
+
+    Attributes
+    ----------
+    threads, told
+        By what is given: where its thread stands, and what its client has heard.
+    counts
+        By what is given: how many commits have brought a command of its id.
+    joint
+        Where the joint insert stands.
+    copy
+        What the copy has read; None: nothing yet.
+    wrong_copy
+        Whether the copy has come with a command in the logs that it did not know.
+    waits
+        What may still happen once: ``("roll", "0")`` and the like.
+    late
+        Commits that are on their way.
+    is_anew
+        Whether the table is a later one.
+    """
+
+    tree: Tree
+    processes: tuple[Process, ...]
+    threads: tuple[int, ...]
+    told: tuple[ShardsOutcome | None, ...]
+    counts: tuple[int, ...]
+    joint: int
+    waits: frozenset[tuple[str, str]]
+    late: tuple[tuple[fx.Operation, ...], ...]
+    budget: Budget
+    copy: Copy | None = None
+    wrong_copy: bool = False
+    is_anew: bool = False
+
+    @property
+    def key(self) -> CommandsState:
+        """What tells it apart."""
+        return self
+
+
+# --- what the threads run ---------------------------------------------------------------------------------------------------
+
+
+def settings_of(before: bytes) -> bytes:
+    """Return the settings after one more change: each adds a letter."""
+    return before + b"x"
+
+
+def give(proposer: Proposer, epoch: fx.Epoch, asked: Give) -> Stage:
+    """Give a command as a replica does: it reads the columns, and reads them again if they have changed."""
+    outcome: ShardsOutcome = NotProposed(COLUMNS_CHANGED)
+    for _ in range(TRIES):
+        node = yield fx.Get(layout.columns(proposer.replica.table))
+        if node is None:
+            outcome = NotProposed("the table is gone")
+            break
+        command, version = fx.EntryId(asked.id), node.version + 1
+        if asked.kind == "alter":
+            entry: Command = AlterEntry(proposer.replica.name, command, asked.id, version + 1)
+            wanted = ShardsCommand(entry, columns=(node.value + asked.id.encode(), node.version))
+        elif asked.kind == "settings":
+            wanted = ShardsCommand(StorageEntry(proposer.replica.name, command, "local"), settings=settings_of)
+        else:
+            wanted = ShardsCommand(
+                MutateEntry(proposer.replica.name, command, EVERY_PARTITION, asked.id, schema_version=version)
+            )
+        outcome = yield from propose_to_shards(proposer, epoch, wanted)
+        if not (isinstance(outcome, NotProposed) and outcome.reason == COLUMNS_CHANGED):
+            break
+    yield Tell(outcome)
+    return None
+
+
+def insert(joint: JointInsert) -> Stage:
+    """Insert into both shards."""
+    yield from joint_insert(joint, b"a0")
+    return None
+
+
+# --- the table --------------------------------------------------------------------------------------------------------------
+
+
+def map_of(shards: int) -> ShardMap:
+    """Return the map of a table with so many shards."""
+    return first_map(["k"], {Shard(number): 1 for number in range(shards)}, 4)
+
+
+def founded(incarnation: str) -> Tree:
+    """Return the tree with a table of two shards, each with a replica."""
+    tree = committed(Tree(), tuple(fx.Create(path) for path in (ROOT, layout.tables(ROOT), places.all_sharded(ROOT))))
+    shards = tuple(NewShard(Shard(number), b"", b"") for number in range(len(SEATS)))
+    new = NewSharded(ROOT, NAME, incarnation, b"", b"", b"", map_of(len(SEATS)), shards)
+    creation = create_sharded(new)
+    tree = committed(tree, next(creation).operations)  # type: ignore[attr-defined]  # it is small: one commit
+    creation.close()
+    nodes: list[fx.Operation] = []
+    for number, seat in enumerate(SEATS):
+        replica = Replica(shard_of(number, incarnation), seat)
+        me = f"{seat}0".encode()
+        nodes += (fx.Create(layout.replica_path(replica)), fx.Create(layout.host(replica), me))
+        nodes += (fx.Create(layout.is_active(replica), me), fx.Create(layout.all_prepared(replica)))
+    nodes.append(fx.Create(layout.prepared(Replica(shard_of(1, incarnation), "b"), STAGED)))
+    return committed(tree, tuple(nodes))
+
+
+def shards_in(tree: Tree) -> tuple[TablePlace, ...]:
+    """Return the shards that there are; none: the table is being dropped."""
+    node = tree.get(layout.shard_map(PLACE))
+    return () if node is None else tuple(shard_of(number) for number in decode_map(node.value, "").shards)
+
+
+def given_in(tree: Tree, shard: TablePlace) -> tuple[tuple[fx.LogIndex, Command], ...]:
+    """Return (index, entry) of each command in the log of a shard."""
+    return tuple((index, entry) for index, entry in log_of(tree, shard) if isinstance(entry, Command))
+
+
+def grown(tree: Tree) -> tuple[fx.Operation, ...]:
+    """Return the commit by which a third shard comes, as it would with a move of buckets."""
+    shard, settings = shard_of(2), tree.get(places.metadata(PLACE))
+    columns = tree.get(places.columns(PLACE))
+    assert settings is not None
+    assert columns is not None
+    # The version of its columns is that of the others.
+    versions = (fx.Set(layout.columns(shard), columns.value, fx.Version(each)) for each in range(columns.version))
+    return (
+        fx.Set(layout.shard_map(PLACE), encode_map(map_of(3)), fx.ANY_VERSION),
+        *table_nodes(shard, settings.value, columns.value, encode_log(shard)),
+        *versions,
+    )
+
+
+# --- the search -------------------------------------------------------------------------------------------------------------
+
+
+class Space(small_search.Space[CommandsState]):
+    """The states of a model.
+
+    Attributes
+    ----------
+    probes
+        The rare branches that were seen.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.probes = set[str]()
+        self._kernel = Kernel()
+
+    @override
+    def first(self) -> CommandsState:
+        model, count = self.model, len(self.model.gives)
+        once = (("grow", model.grows), ("forget", model.forgets), ("drop", model.is_dropped))
+        waits = {(what, "") for what, is_there in once if is_there}
+        waits |= {("roll", str(shard)) for shard in model.rolls} | {("clean", str(shard)) for shard in model.cleans}
+        waits |= {("retake", seat) for seat in model.retakes}
+        return CommandsState(
+            founded("i"),
+            (Process(),) * len(SEATS),
+            (NOT_BEGUN,) * count,
+            (None,) * count,
+            (0,) * count,
+            NOT_BEGUN if model.inserts else END,
+            frozenset(waits),
+            (),
+            budget_of(model.faults),
+        )
+
+    @override
+    def steps(self, state: CommandsState, /) -> Iterator[tuple[str, CommandsState]]:
+        for number, (asked, place) in enumerate(zip(self.model.gives, state.threads, strict=True)):
+            seat = SEATS.index(asked.seat)
+            if place > END:
+                yield from self._go_on(state, number, seat, place)
+            elif place == NOT_BEGUN and state.processes[seat].epoch is not None and not state.is_anew:
+                yield f"{asked.seat} is given {asked.id}", self._begun(state, number, seat)
+        if state.joint != END and not state.is_anew:
+            yield from self._insert(state)
+        for arrival in arrivals(state.tree, state.late):
+            if arrival.is_applied:
+                self.probes.add("applied late")
+            yield "a late commit arrives", self._after(state, arrival.tree)._replace(late=arrival.late)
+        for seat in range(len(SEATS)):
+            yield from self._of_seat(state, seat)
+        if not state.is_anew:
+            yield from self._of_table(state)
+            yield from self._of_copy(state)
+
+    def _begun(self, state: CommandsState, number: int, seat: int) -> CommandsState:
+        replica, process = REPLICAS[seat], state.processes[seat]
+        proposer = Proposer(replica, f"{SEATS[seat]}{process.number}".encode(), self._reached(state, seat))
+        assert process.epoch is not None
+        place = self._kernel.begin(give, proposer, fx.Epoch(process.epoch), self.model.gives[number])
+        return self._settled(state, number, seat, place)
+
+    @staticmethod
+    def _reached(state: CommandsState, seat: int) -> fx.LogIndex:
+        """Return an index that the log of a seat's shard has reached."""
+        begins = state.tree.get(layout.log(REPLICAS[seat].table))
+        # Where entries were removed the replica has pulled them; otherwise it may have pulled none.
+        return fx.LogIndex(1) if begins is not None and b'"first":1' in begins.value else START
+
+    def _go_on(self, state: CommandsState, number: int, seat: int, place: int) -> Iterator[tuple[str, CommandsState]]:
+        """Give each way in which the effect of a thread may end."""
+        effect = self._kernel.effect(place)
+        what = f"{SEATS[seat]} {self.model.gives[number].id} {type(effect).__name__}"
+        if isinstance(effect, fx.Commit):
+            for end in ends_of(state.tree, effect.operations, state.budget):
+                after = self._after(state, end.tree)._replace(budget=end.budget, late=(*state.late, *end.late))
+                yield f"{what} {end.told}", self._settled(after, number, seat, self._kernel.step(place, end.outcome))
+        else:
+            after, outcome = self._perform(state, number, seat, effect)
+            yield what, self._settled(after, number, seat, self._kernel.step(place, outcome))
+
+    def _settled(self, state: CommandsState, number: int, seat: int, place: int) -> CommandsState:
+        """Return a state in which a thread stands at a place, or behind it: what no other thread sees is no step of its own."""
+        while place > END and isinstance(self._kernel.effect(place), ALONE):
+            state, outcome = self._perform(state, number, seat, self._kernel.effect(place))
+            place = self._kernel.step(place, outcome)
+        return state._replace(threads=put(state.threads, number, place))
+
+    def _perform(self, state: CommandsState, number: int, seat: int, effect: Any) -> tuple[CommandsState, Any]:
+        """Perform an effect that meets no fault."""
+        process = state.processes[seat]
+        match effect:
+            case fx.CurrentEpoch():
+                return state, None if process.epoch is None else fx.Epoch(process.epoch)
+            case fx.AdoptEpoch(epoch):
+                newer = process._replace(epoch=max(epoch, process.epoch or 0))
+                return state._replace(processes=put(state.processes, seat, newer)), None
+            case Tell(outcome):
+                return self._hear(state, number, outcome), None
+        return state, answer(state.tree, effect)
+
+    def _hear(self, state: CommandsState, number: int, outcome: ShardsOutcome) -> CommandsState:
+        """Let a client hear what became of its command."""
+        match outcome:
+            case ProposedInShards(written):
+                # Another thread has brought it if this id was given twice.
+                twice = [each.id for each in self.model.gives].count(self.model.gives[number].id) > 1
+                heard = [each for each in state.told if isinstance(each, ProposedInShards)]
+                self.probes |= {"known" if twice and heard else "given", "in three" if len(written) == 3 else "given"}
+            case NotProposed(reason):
+                self.probes.add("columns changed" if reason == COLUMNS_CHANGED else "refused")
+            case _:
+                self.probes.add(TOLD[type(outcome)])
+        return state._replace(told=put(state.told, number, outcome))
+
+    def _after(self, state: CommandsState, tree: Tree) -> CommandsState:
+        """Return the state after a commit, with how many commits have brought each command."""
+        if state.is_anew or tree is state.tree:
+            return state._replace(tree=tree)
+        before = {entry.id for shard in map(shard_of, range(3)) for _, entry in fresh_in(state.tree, tree, shard)}
+        counts = tuple(
+            count + (asked.id in before) for asked, count in zip(self.model.gives, state.counts, strict=True)
+        )
+        return state._replace(tree=tree, counts=counts)
+
+    # --- what else happens ------------------------------------------------------------------------------------------------
+
+    def _insert(self, state: CommandsState) -> Iterator[tuple[str, CommandsState]]:
+        """Give what the joint insert does."""
+        rows = (fx.StagedPart("all", 1, 1, ""),)
+        own, other = (
+            Participant(replica, fx.Epoch(0), STAGED, rows, START, is_apart=bool(number))
+            for number, replica in enumerate(REPLICAS)
+        )
+        joint = JointInsert(fx.JointId("j"), PLACE, fx.BlockId("t"), fx.Version(0), (own, other))
+        place = self._kernel.begin(insert, joint) if state.joint == NOT_BEGUN else state.joint
+        effect = self._kernel.effect(place)
+        if isinstance(effect, fx.Commit):
+            for end in ends_of(state.tree, effect.operations, state.budget):
+                after = self._after(state, end.tree)._replace(budget=end.budget, late=(*state.late, *end.late))
+                yield f"the insert {end.told}", after._replace(joint=self._kernel.step(place, end.outcome))
+        else:
+            after, outcome = self._perform(state, NOT_BEGUN, 0, effect)
+            yield "the insert looks", after._replace(joint=self._kernel.step(place, outcome))
+
+    def _of_seat(self, state: CommandsState, seat: int) -> Iterator[tuple[str, CommandsState]]:
+        """Give what happens to the process of a seat: it dies, activates, and takes another epoch."""
+        process, replica, name = state.processes[seat], REPLICAS[seat], SEATS[seat]
+        left = spent(state.budget, Fault.CRASH)
+        if left is not None and process.epoch is not None:
+            self.probes.add("crashed")
+            threads = tuple(
+                END if asked.seat == name and place != NOT_BEGUN else place
+                for asked, place in zip(self.model.gives, state.threads, strict=True)
+            )
+            dead = put(state.processes, seat, Process(process.number + 1, None))
+            yield f"{name} crashes", state._replace(processes=dead, threads=threads, budget=left)
+        is_retaken = ("retake", name) in state.waits
+        host = state.tree.get(layout.host(replica))
+        if host is not None and (process.epoch is None or is_retaken):
+            me = f"{name}{process.number}".encode()
+            tree = committed(state.tree, (fx.Set(layout.host(replica), me, fx.ANY_VERSION),))
+            taken = put(state.processes, seat, process._replace(epoch=host.version + 1))
+            waits = state.waits - ({("retake", name)} if process.epoch is not None else set())
+            yield f"{name} activates", state._replace(tree=tree, processes=taken, waits=waits)
+
+    def _of_table(self, state: CommandsState) -> Iterator[tuple[str, CommandsState]]:
+        """Give what happens to the table beside what clients ask for."""
+        shards = shards_in(state.tree)
+        for what, which in sorted(state.waits):
+            after = state._replace(waits=state.waits - {(what, which)})
+            if what == "grow" and shards:
+                yield "a third shard comes", self._after(after, committed(state.tree, grown(state.tree)))
+            elif what == "roll" and shards:
+                seat = int(which)
+                rolling = roll_over(REPLICAS[seat], fx.Epoch(state.processes[seat].epoch or 0))
+                tree, outcome = state.tree.commit(next(rolling).operations, 1)  # type: ignore[attr-defined]  # a commit
+                rolling.close()
+                if isinstance(outcome, fx.Applied):
+                    self.probes.add("rolled")
+                    yield f"log {which} rolls over", self._after(after, tree)
+            elif what == "forget":
+                names = state.tree.children(layout.joint_tokens(PLACE)) or ()
+                gone = tuple(fx.Delete(layout.joint_token(PLACE, fx.BlockId(each)), fx.ANY_VERSION) for each in names)
+                if gone:
+                    self.probes.add("forgotten")
+                    yield "tokens are forgotten", after._replace(tree=committed(state.tree, gone))
+            elif what == "clean" and ("forget", "") not in state.waits and log_of(state.tree, shard_of(int(which))):
+                table = shard_of(int(which))
+                log = log_of(state.tree, table)
+                begins = fx.Set(layout.log(table), encode_log(table, log[-1][0] + 1), fx.ANY_VERSION)
+                gone = tuple(fx.Delete(layout.log_entry(table, index), fx.ANY_VERSION) for index, _ in log)
+                self.probes.add("cleaned")
+                yield f"log {which} is cleaned", after._replace(tree=committed(state.tree, (begins, *gone)))
+            elif what == "drop":
+                begun = begin_drop(ROOT, NAME)
+                tree = _run_to_commit(state.tree, begun)
+                yield "a drop begins", after._replace(tree=tree, waits=after.waits | {("anew", "")})
+            elif what == "anew":
+                yield "the table is created anew", after._replace(tree=founded("j"), is_anew=True)
+
+    def _of_copy(self, state: CommandsState) -> Iterator[tuple[str, CommandsState]]:
+        """Give what the copy does: it reads the version of `commands`, and checks it in its commit."""
+        node = state.tree.get(commands(PLACE))
+        if not self.model.copies or node is None:
+            return
+        known = len(given_in(state.tree, shard_of(0)))
+        if state.copy is None:
+            yield "a copy is read", state._replace(copy=Copy(node.version, known))
+        elif state.copy.version >= 0:
+            _, outcome = state.tree.commit((fx.Check(commands(PLACE), fx.Version(state.copy.version)),), 1)
+            is_applied = isinstance(outcome, fx.Applied)
+            self.probes.add("copied" if is_applied else "copy refused")
+            wrong = is_applied and known != state.copy.known
+            yield "the copy comes", state._replace(copy=Copy(-1, 0), wrong_copy=wrong)
+
+
+def fresh_in(before: Tree, after: Tree, shard: TablePlace) -> tuple[tuple[fx.LogIndex, Command], ...]:
+    """Return (index, entry) of each command that a commit has appended to the log of a shard."""
+    known = {index for index, _ in log_of(before, shard)}
+    return tuple((index, entry) for index, entry in given_in(after, shard) if index not in known)
+
+
+def inserts_in(tree: Tree, shard: TablePlace) -> tuple[fx.LogIndex, ...]:
+    """Return where rows have come into a shard."""
+    return tuple(index for index, entry in log_of(tree, shard) if isinstance(entry, GetEntry))
+
+
+def _run_to_commit(tree: Tree, procedure: fx.Procedure[Any]) -> Tree:
+    """Return the tree after the first commit of a procedure that meets no fault."""
+    outcome: Any = None
+    while not isinstance(effect := procedure.send(outcome), fx.Commit):
+        outcome = answer(tree, effect)  # type: ignore[arg-type]  # it reads
+    procedure.close()
+    return committed(tree, effect.operations)
