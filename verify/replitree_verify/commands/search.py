@@ -20,10 +20,10 @@ from replitree_verify.commands.space import (
     fresh_in,
     given_in,
     inserts_in,
+    log_in,
     shard_of,
     shards_in,
 )
-from replitree_verify.engine.shared_tree import log_of
 from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.patches.patch import Patch
 
@@ -53,7 +53,7 @@ def broken_by(before: CommandsState, _happened: object, after: CommandsState, _i
 def wrong(model: Model, state: CommandsState) -> Iterator[str]:
     """Give what does not hold in a state."""
     if state.is_anew:
-        if any(log_of(state.tree, shard_of(number, "j")) for number in range(2)):
+        if any(log_in(state.tree, shard_of(number, "j")) for number in range(2)):
             yield "OWN: a command of an earlier table has come"
         return
     for asked, count in zip(model.gives, state.counts, strict=True):

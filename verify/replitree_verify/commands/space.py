@@ -11,9 +11,18 @@ from typing_extensions import override
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import EVERY_PARTITION, AlterEntry, Command, GetEntry, MutateEntry, StorageEntry
+from replitree.protocol.core.entries import (
+    EVERY_PARTITION,
+    AlterEntry,
+    Command,
+    Entry,
+    GetEntry,
+    MutateEntry,
+    StorageEntry,
+    decode_entry,
+)
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.core.log import encode_log
+from replitree.protocol.core.log import encode_log, log_start, next_index
 from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.stages import Stage
@@ -29,7 +38,7 @@ from replitree.protocol.sharded.removal import begin_drop
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, encode_map, first_map
 from replitree_verify.commands.model import Give, Model
 from replitree_verify.engine import small_search
-from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
+from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, put
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
@@ -199,9 +208,22 @@ def shards_in(tree: Tree) -> tuple[TablePlace, ...]:
     return () if node is None else tuple(shard_of(number) for number in decode_map(node.value, "").shards)
 
 
+def log_in(tree: Tree, shard: TablePlace) -> tuple[tuple[fx.LogIndex, Entry], ...]:
+    """Return (index, entry) of what the log of a shard still has."""
+    node = tree.get(layout.log(shard))
+    if node is None:
+        return ()
+    index, found = log_start(shard, node).first, list[tuple[fx.LogIndex, Entry]]()
+    while (each := tree.get(layout.log_entry(shard, index))) is not None:
+        entry = decode_entry(each.value, "")
+        found.append((index, entry))
+        index = next_index(index, entry)
+    return tuple(found)
+
+
 def given_in(tree: Tree, shard: TablePlace) -> tuple[tuple[fx.LogIndex, Command], ...]:
     """Return (index, entry) of each command in the log of a shard."""
-    return tuple((index, entry) for index, entry in log_of(tree, shard) if isinstance(entry, Command))
+    return tuple((index, entry) for index, entry in log_in(tree, shard) if isinstance(entry, Command))
 
 
 def grown(tree: Tree) -> tuple[fx.Operation, ...]:
@@ -287,7 +309,7 @@ class Space(small_search.Space[CommandsState]):
         """Return an index that the log of a seat's shard has reached."""
         begins = state.tree.get(layout.log(REPLICAS[seat].table))
         # Where entries were removed the replica has pulled them; otherwise it may have pulled none.
-        return fx.LogIndex(1) if begins is not None and b'"first":1' in begins.value else START
+        return START if begins is None else log_start(REPLICAS[seat].table, begins).first
 
     def _go_on(self, state: CommandsState, number: int, seat: int, place: int) -> Iterator[tuple[str, CommandsState]]:
         """Give each way in which the effect of a thread may end."""
@@ -407,9 +429,8 @@ class Space(small_search.Space[CommandsState]):
                 if gone:
                     self.probes.add("forgotten")
                     yield "tokens are forgotten", after._replace(tree=committed(state.tree, gone))
-            elif what == "clean" and ("forget", "") not in state.waits and log_of(state.tree, shard_of(int(which))):
-                table = shard_of(int(which))
-                log = log_of(state.tree, table)
+            elif what == "clean" and ("forget", "") not in state.waits and log_in(state.tree, shard_of(int(which))):
+                table, log = shard_of(int(which)), log_in(state.tree, shard_of(int(which)))
                 begins = fx.Set(layout.log(table), encode_log(table, log[-1][0] + 1), fx.ANY_VERSION)
                 gone = tuple(fx.Delete(layout.log_entry(table, index), fx.ANY_VERSION) for index, _ in log)
                 self.probes.add("cleaned")
@@ -439,13 +460,13 @@ class Space(small_search.Space[CommandsState]):
 
 def fresh_in(before: Tree, after: Tree, shard: TablePlace) -> tuple[tuple[fx.LogIndex, Command], ...]:
     """Return (index, entry) of each command that a commit has appended to the log of a shard."""
-    known = {index for index, _ in log_of(before, shard)}
+    known = {index for index, _ in log_in(before, shard)}
     return tuple((index, entry) for index, entry in given_in(after, shard) if index not in known)
 
 
 def inserts_in(tree: Tree, shard: TablePlace) -> tuple[fx.LogIndex, ...]:
     """Return where rows have come into a shard."""
-    return tuple(index for index, entry in log_of(tree, shard) if isinstance(entry, GetEntry))
+    return tuple(index for index, entry in log_in(tree, shard) if isinstance(entry, GetEntry))
 
 
 def _run_to_commit(tree: Tree, procedure: fx.Procedure[Any]) -> Tree:
