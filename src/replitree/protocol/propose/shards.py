@@ -29,7 +29,8 @@ the token; if that is missing, it searches the log of its own shard.  If that do
 had, the answer is "unknown", never "failed".
 
 *Scopes.*  A mutation replaces the parts of the partitions that its entry lists.  What can match is known of each shard by
-itself, so each entry has a scope of its own; without one it concerns all parts of its shard.
+itself, so each entry has a scope of its own; without one it concerns all parts of its shard.  In a shard that by the map can
+have no matching row the scope is empty.
 
 Absent on purpose: rewrites, which name parts of one shard, materialised views, which shards do not have, and the wait until all
 shards have executed the command: its client asks a replica of each.
@@ -37,7 +38,7 @@ shards have executed the command: its client asks a replica of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -70,7 +71,7 @@ from replitree.protocol.propose.propose import (
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.command import commanded, commands
 from replitree.protocol.sharded.creation import COMMIT_BYTES_MAX, bytes_of
-from replitree.protocol.sharded.shard_map import decode_map
+from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map
 from replitree.protocol.state.mutation_scope import SCOPED_FORMAT
 
 
@@ -96,20 +97,26 @@ class ShardsCommand:
         Of a change of settings: makes the new value of a node ``metadata`` from the old one.  Each shard has its own.
     scopes
         Of a mutation: its scope in each shard, by the shard's name; one that is not there concerns all parts.
+    owners
+        Of a mutation: which shards can have matching rows, by the map; None: all can.
     """
 
     entry: Command
     columns: tuple[bytes, int] | None = None
     settings: Callable[[bytes], bytes] | None = None
     scopes: Mapping[str, ShardScope] = field(default_factory=dict)
+    owners: Callable[[ShardMap], Collection[Shard]] | None = None
 
     def __post_init__(self) -> None:
         assert isinstance(self.entry, MutateEntry | DropEntry | AlterEntry | StorageEntry)
         assert (self.columns is not None) == isinstance(self.entry, AlterEntry)
 
-    def entry_in(self, shard: TablePlace) -> Command:
-        """Return what is appended to the log of a shard."""
-        scope = self.scopes.get(shard.name)
+    def entry_in(self, shard: TablePlace, empty_from: fx.LogIndex | None) -> Command:
+        """Return what is appended to the log of a shard.
+
+        `empty_from`: an index that the log has reached, if the shard can have no row that the command changes.
+        """
+        scope = self.scopes.get(shard.name) if empty_from is None else ShardScope((), empty_from)
         if scope is None or not isinstance(self.entry, MutateEntry) or self.entry.partition != EVERY_PARTITION:
             return self.entry
         return msgspec.structs.replace(
@@ -130,11 +137,15 @@ ShardsOutcome: TypeAlias = ProposedInShards | Forgotten | NotProposed | Replaced
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A shard: its place below the open parent, an index that its log had reached, and its settings if they change."""
+    """A shard: its place below the open parent, an index that its log had reached, and its settings if they change.
+
+    `is_owner`: it can have rows that the command changes.
+    """
 
     place: TablePlace
     log_from: fx.LogIndex
     metadata: fx.Node | None
+    is_owner: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +247,8 @@ def find_in_shards(beside: TablePlace, command: fx.EntryId) -> fx.Procedure[Prop
 # --- reading ----------------------------------------------------------------------------------------------------------------
 
 
-def _read(own: TablePlace, *, is_changing: bool) -> fx.Procedure[_Shards | None]:
-    """Read which shards there are, and where their logs end; None: the table is being dropped.
-
-    `is_changing`: the settings are read, too.
-    """
+def _read(own: TablePlace, asked: ShardsCommand) -> fx.Procedure[_Shards | None]:
+    """Read which shards there are, where their logs end, and what a command changes; None: the table is being dropped."""
     place = layout.sharded_of(own)
     shard_map = layout.shard_map(place)
     # After a refusal the reads must not be older than what has refused.
@@ -248,10 +256,11 @@ def _read(own: TablePlace, *, is_changing: bool) -> fx.Procedure[_Shards | None]
     found, counter = (yield fx.GetMany((shard_map, commands(place)))).nodes
     if found is None:
         return None
-    tables = commanded(own, decode_map(found.value, shard_map))
+    read = decode_map(found.value, shard_map)
+    tables, owners = commanded(own, read), read.shards if asked.owners is None else asked.owners(read)
     marks: fx.Lists = yield fx.ChildrenMany(tuple(map(layout.open_logs, tables)))
     nodes: tuple[fx.Node | None, ...] = (None,) * (1 + len(tables))
-    if is_changing:
+    if asked.settings is not None:
         paths = (places.metadata(place), *map(layout.metadata, tables))
         nodes = (yield fx.GetMany(paths)).nodes
         if None in nodes:
@@ -264,7 +273,8 @@ def _read(own: TablePlace, *, is_changing: bool) -> fx.Procedure[_Shards | None]
         number: int | None = yield fx.NextNumber(layout.log_parent(below, below.parent))
         if number is None:
             return None
-        targets.append(_Target(below, fx.LogIndex(below.parent * layout.PARENT_ENTRIES + number), metadata))
+        end = fx.LogIndex(below.parent * layout.PARENT_ENTRIES + number)
+        targets.append(_Target(below, end, metadata, places.shard_number(table.name) in owners))
     return _Shards(found.version, counter is not None, nodes[0], tuple(targets))
 
 
@@ -310,7 +320,7 @@ def _settle(
 def _plan(own: TablePlace, asked: ShardsCommand, bytes_max: int) -> fx.Procedure[_Plan | NotProposed]:
     """Read the shards, and return what the commit does."""
     place = layout.sharded_of(own)
-    found = yield from _read(own, is_changing=asked.settings is not None)
+    found = yield from _read(own, asked)
     if found is None:
         return NotProposed("the sharded table is being dropped")
     take, columns = _take(place, asked.entry.id, found), _of_columns(place, asked, found)
@@ -367,7 +377,11 @@ def _appends(asked: ShardsCommand, found: _Shards) -> tuple[fx.Operation, ...]:
             settings = asked.settings(each.metadata.value)
             before.append(fx.Set(layout.metadata(each.place), settings, each.metadata.version))
     entries = (
-        fx.Create(layout.log_create(each.place), encode_entry(asked.entry_in(each.place)), sequential=True)
+        fx.Create(
+            layout.log_create(each.place),
+            encode_entry(asked.entry_in(each.place, None if each.is_owner else each.log_from)),
+            sequential=True,
+        )
         for each in found.targets
     )
     return *before, *entries

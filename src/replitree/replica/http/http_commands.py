@@ -21,7 +21,7 @@ from replitree.protocol.upkeep.consumers import HOLD_BYTES_MAX, HOLD_S
 from replitree.replica.http.gate import DIGITS_MAX, WAIT_S_DEFAULT, number, seconds, shortened, wait_until, whole_number
 from replitree.replica.http.http_base import Handlers, json_response, read_body
 from replitree.replica.http.snapshot_requests import version_here
-from replitree.replica.parts.commands import DropWish, MutationWish, merge_outcome, mutations, outcome_of
+from replitree.replica.parts.commands import Appended, DropWish, MutationWish, merge_outcome, mutations, outcome_of
 from replitree.replica.parts.merges import OptimizeWish
 from replitree.replica.table.consuming import ConsumerWish
 from replitree.replica.table.table_replica import TableReplica
@@ -155,6 +155,7 @@ class CommandHandlers(Handlers):
         table = "/v1/tables/{table}"
         return (
             web.post(f"{table}/mutations", self._mutate),
+            web.get(f"{table}/commands/{{index}}", self._command),
             web.get(f"{table}/mutations", self._mutations),
             web.delete(f"{table}/mutations/{{index}}", self._kill),
             web.post(f"{table}/drop", self._drop),
@@ -186,8 +187,8 @@ class CommandHandlers(Handlers):
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, MutationBody)
         wish = MutationWish(body.sql, body.kind, body.where, body.assignments, body.partition)
-        command, index = await asyncio.to_thread(table.commands.mutate, wish, body.id)
-        return json_response({"id": command, **await _outcome(table, index, wait_s)})
+        appended = await asyncio.to_thread(table.commands.mutate, wish, body.id)
+        return json_response(await _became(table, appended, wait_s))
 
     async def _drop(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
@@ -201,42 +202,42 @@ class CommandHandlers(Handlers):
                     f"nothing was dropped: replica {table.replica.name} has executed the log up to {table.progress.index}, not "
                     f"yet to {end}, and it keeps aside only what it has; wait longer or ask another replica"
                 )
-        command, index = await asyncio.to_thread(table.commands.drop, wish, body.id)
-        return json_response({"id": command, **await _outcome(table, index, wait_s)})
+        appended = await asyncio.to_thread(table.commands.drop, wish, body.id)
+        return json_response(await _became(table, appended, wait_s))
 
     async def _alter(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, AlterBody)
-        command, index, version = await asyncio.to_thread(table.commands.alter, body.sql, body.id)
-        outcome = await _outcome(table, index, wait_s)
-        return json_response({"id": command, **outcome, "schema_version": version})
+        appended, version = await asyncio.to_thread(table.commands.alter, body.sql, body.id)
+        return json_response({**await _became(table, appended, wait_s), "schema_version": version})
 
     async def _set_storage(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, StorageBody)
-        command, index, definition = await asyncio.to_thread(table.commands.set_storage, body.storage, body.id)
-        outcome = await _outcome(table, index, wait_s)
-        return json_response({"id": command, **outcome, "storage": definition.storage})
+        appended, definition = await asyncio.to_thread(table.commands.set_storage, body.storage, body.id)
+        return json_response({**await _became(table, appended, wait_s), "storage": definition.storage})
 
     async def _set_keep(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, KeepBody)
-        command, index, _ = await asyncio.to_thread(table.commands.set_keep, body.keep, body.id)
-        return json_response({"id": command, **await _outcome(table, index, wait_s)})
+        appended, _ = await asyncio.to_thread(table.commands.set_keep, body.keep, body.id)
+        return json_response(await _became(table, appended, wait_s))
 
     async def _set_feed(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, SetFeedBody)
-        command, index, _ = await asyncio.to_thread(table.commands.set_feed, body.feed, body.id)
-        return json_response({"id": command, **await _outcome(table, index, wait_s)})
+        appended, _ = await asyncio.to_thread(table.commands.set_feed, body.feed, body.id)
+        return json_response(await _became(table, appended, wait_s))
+
+    async def _command(self, request: web.Request) -> web.Response:
+        """Say what became of the command at an index, when it is executed here or the time is up."""
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        index = _index_of(request, "a command")
+        return json_response(await _outcome(table, index, wait_s))
 
     async def _kill(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
-        found = whole_number(request.match_info["index"])
-        if found is None:
-            shown = shortened(request.match_info["index"])
-            raise BadInput(f"{shown!r} is not the index of a mutation: `replitree table mutations` lists them")
-        index = LogIndex(found)
+        index = _index_of(request, "a mutation: `replitree table mutations` lists them")
         killed = await asyncio.to_thread(table.commands.kill, index)
         finished = await wait_until(table, lambda: table.progress.is_executed(index), wait_s)
         return json_response({"index": index, "killed": killed, "finished": finished})
@@ -410,6 +411,21 @@ class CommandHandlers(Handlers):
         remove = store.remove_detached if request.match_info["kind"] == "detached" else store.remove_frozen
         await asyncio.to_thread(remove, request.match_info["name"])
         return json_response({})
+
+
+def _index_of(request: web.Request, what: str) -> LogIndex:
+    found = whole_number(request.match_info["index"])
+    if found is None:
+        raise BadInput(f"{shortened(request.match_info['index'])!r} is not the index of {what}")
+    return LogIndex(found)
+
+
+async def _became(table: TableReplica, appended: Appended, wait_s: float) -> dict[str, object]:
+    """Say what became of a command, as `_outcome`; of a shard also where it is in the others."""
+    answer = {"id": appended.id, **await _outcome(table, appended.index, wait_s)}
+    if appended.shards:
+        answer["shards"] = [{"shard": shard, "index": index} for shard, index in appended.shards]
+    return answer
 
 
 async def _outcome(table: TableReplica, index: LogIndex, wait_s: float) -> dict[str, object]:

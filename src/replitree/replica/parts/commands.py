@@ -44,12 +44,16 @@ from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.program.commands import accept_command, kill
 from replitree.protocol.program.stages import KillTurn, Then
 from replitree.protocol.propose.propose import COLUMNS_CHANGED, STORAGE_CHANGED, VIEWS_CHANGED, Forgotten, find_command
+from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand
+from replitree.protocol.sharded.places import is_shard_name, sharded_name
+from replitree.protocol.sharded.shard_map import Shard, ShardMap
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.protocol.state.pull import Place
 from replitree.replica.kit.payloads import Detached
 from replitree.replica.kit.usable_store import check_usable
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges, OptimizeWish
+from replitree.replica.parts.shards_commands import ShardsCommands, refuse_for_shards
 from replitree.replica.perform.appending import append_command, forgotten
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import TableContext
@@ -57,7 +61,7 @@ from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.progress import Progress
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import is_partition_id
-from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.definition import TableDefinition, decode_definition
 from replitree.storage.schema.retention import parse_feed, parse_keep, written_retention
 from replitree.storage.schema.storage_policy import LOCAL, StorageKind, parse_storage, switched
 
@@ -89,6 +93,23 @@ class DropWish:
     blocks: tuple[int, int] | None = None
     all: bool = False
     detach: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """A command that is in the log.
+
+    Attributes
+    ----------
+    id, index
+        Its id, and where it is in the log of this table.
+    shards
+        Of a shard: (shard, index) of each, for the command is in all of them.
+    """
+
+    id: fx.EntryId
+    index: fx.LogIndex
+    shards: tuple[tuple[str, fx.LogIndex | None], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +150,11 @@ class Commands:
         self._maker = maker
         self._merges = merges
         self._check_change = check_change
+        is_shard = is_shard_name(context.replica.table.name)
+        self._shards = ShardsCommands(context, availability) if is_shard else None
 
-    def mutate(self, wish: MutationWish, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
-        """Append a mutation; return its id and index.
+    def mutate(self, wish: MutationWish, command_id: str | None) -> Appended:
+        """Append a mutation.
 
         Raises
         ------
@@ -147,7 +170,7 @@ class Commands:
         wanted, definition = _id(command_id), self._context.definitions.current
         for _ in range(ALTERS_MAX):
             try:
-                mutation = _mutation(wish, definition)
+                mutation = _mutation(wish, self._as_named(definition))
             except BadInput:
                 # It may name a column that came with an entry which is not pulled here yet.
                 newer = self._context.definitions.refresh()
@@ -162,12 +185,19 @@ class Commands:
                 mutation.text,
                 definition.schema_version,
             )
-            look = partial(self._look_at_parts, mutation, definition)
+            look = None
+            if can_judge_before_merges(mutation, definition):
+                look = partial(self._look_at_parts, mutation, definition)
+            owners = None if self._shards is None else self._shards.owners(mutation, definition)
             try:
-                return wanted, self._append(entry, look=look if can_judge_before_merges(mutation, definition) else None)
+                return self._append(entry, look=look, owners=owners)
             except SchemaMismatch:
                 definition = self._context.definitions.refresh()
         raise Unavailable("others change the columns all the time; nothing was changed, try again")
+
+    def _as_named(self, definition: TableDefinition) -> TableDefinition:
+        """Return a definition under the name that users know the table by."""
+        return definition if self._shards is None else replace(definition, name=sharded_name(definition.name))
 
     def _look_at_parts(self, mutation: MutationCommand, definition: TableDefinition) -> _PartsHere:
         """Return where the replica stands, and what the manifests here prove of a mutation."""
@@ -189,8 +219,11 @@ class Commands:
 
         return _PartsHere(None if is_torn else place, is_left)
 
-    def drop(self, wish: DropWish, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex]:
-        """Append a drop; return its id and index.  Raises as `mutate`."""
+    def drop(self, wish: DropWish, command_id: str | None) -> Appended:
+        """Append a drop.  Raises as `mutate`."""
+        if self._shards is not None and (wish.detach or wish.blocks is not None):
+            what = "detach partitions" if wish.detach else "drop a range of inserts"
+            raise refuse_for_shards(self._context.replica.table.name, what)
         if wish.all and (wish.partition is not None or wish.blocks is not None):
             raise BadInput("say all, or a partition, or blocks")
         if not wish.all and wish.partition is None and wish.blocks is None:
@@ -208,10 +241,10 @@ class Commands:
             last,
             wish.detach,
         )
-        return entry.id, self._append(entry)
+        return self._append(entry)
 
-    def alter(self, sql: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, int]:
-        """Append a change of the columns; return its id, index, and the schema version from there on.  Raises as `mutate`."""
+    def alter(self, sql: str, command_id: str | None) -> tuple[Appended, int]:
+        """Append a change of the columns; return it, and the schema version from there on.  Raises as `mutate`."""
         from replitree.storage.sql.alter_parser import parse_alter
         from replitree.storage.sql.evolve import apply_alter
 
@@ -220,22 +253,24 @@ class Commands:
         for _ in range(ALTERS_MAX):
             definition, node_version = self._context.definitions.read()
             if known is not None:
-                return wanted, known, definition.schema_version
-            alter = parse_alter(sql, definition)
+                return known, definition.schema_version
+            alter = parse_alter(sql, self._as_named(definition))
             changed = apply_alter(definition, alter)
+            if self._shards is not None:
+                self._shards.check_columns(definition, changed)
             views = self._check_change(definition, changed)
             entry = AlterEntry(self._context.replica.name, wanted, alter.encode().decode(), changed.schema_version)
             try:
-                index = self._append(entry, columns=(changed.encode_columns(), node_version), views=views)
+                appended = self._append(entry, columns=(changed.encode_columns(), node_version), views=views)
             except SchemaMismatch:
                 continue
             self._context.definitions.expect(changed.schema_version)
             self._context.definitions.catch_up()
-            return wanted, index, changed.schema_version
+            return appended, changed.schema_version
         raise Unavailable("others change the columns all the time; nothing was changed, try again")
 
-    def set_storage(self, storage: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, TableDefinition]:
-        """Append a change of the storage policy; return its id, index, and the definition from there on.
+    def set_storage(self, storage: str, command_id: str | None) -> tuple[Appended, TableDefinition]:
+        """Append a change of the storage policy; return it, and the definition from there on.
 
         Raises
         ------
@@ -246,6 +281,8 @@ class Commands:
         ReadOnly, Unavailable, OutcomeUnknown
             As `mutate`.
         """
+        if self._shards is not None:
+            raise refuse_for_shards(self._context.replica.table.name, "move to another storage")
         asked, wanted = parse_storage(storage), _id(command_id)
         known = self._find(wanted) if command_id is not None else None
         if known is None and asked.kind is not StorageKind.LOCAL:
@@ -259,8 +296,8 @@ class Commands:
             wanted, known, lambda before: replace(before, storage=switched(before.placement, asked).text)
         )
 
-    def set_keep(self, keep: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, TableDefinition]:
-        """Append a change of how long parts that have left stay; return its id, index, and the definition from there on.
+    def set_keep(self, keep: str, command_id: str | None) -> tuple[Appended, TableDefinition]:
+        """Append a change of how long parts that have left stay; return it, and the definition from there on.
 
         Raises
         ------
@@ -273,8 +310,10 @@ class Commands:
         known = self._find(wanted) if command_id is not None else None
         return self._change_settings(wanted, known, lambda before: replace(before, keep=asked), says_retention=True)
 
-    def set_feed(self, feed: str, command_id: str | None) -> tuple[fx.EntryId, fx.LogIndex, TableDefinition]:
+    def set_feed(self, feed: str, command_id: str | None) -> tuple[Appended, TableDefinition]:
         """Append a change of how long the change feed is kept, empty: not at all; return and errors as `set_keep`."""
+        if self._shards is not None:
+            raise refuse_for_shards(self._context.replica.table.name, "have a change feed")
         asked, wanted = parse_feed(feed), _id(command_id)
         known = self._find(wanted) if command_id is not None else None
         return self._change_settings(wanted, known, lambda before: replace(before, feed=asked), says_retention=True)
@@ -282,22 +321,24 @@ class Commands:
     def _change_settings(
         self,
         command: fx.EntryId,
-        known: fx.LogIndex | None,
+        known: Appended | None,
         change: Callable[[TableDefinition], TableDefinition],
         *,
         says_retention: bool = False,
-    ) -> tuple[fx.EntryId, fx.LogIndex, TableDefinition]:
+    ) -> tuple[Appended, TableDefinition]:
         """Append a change of the settings in the node `metadata`, unless an entry of this command is known."""
         for _ in range(ALTERS_MAX):
             before, version, _ = self._context.definitions.read_nodes()
             if known is not None:
-                return command, known, before
+                return known, before
             after = change(before)
             try:
-                index = self._append_settings(command, before, after, version, says_retention=says_retention)
+                appended = self._append_settings(
+                    command, before, after, version, says_retention=says_retention, change=change
+                )
             except SchemaMismatch:
                 continue
-            return command, index, after
+            return appended, after
         raise Unavailable("others change the table's settings all the time; nothing was changed, try again")
 
     def forget_store(self) -> None:
@@ -323,8 +364,12 @@ class Commands:
         version: fx.Version,
         *,
         says_retention: bool = False,
-    ) -> fx.LogIndex:
-        """Append a change of settings; the nodes of a store are made with the table's first store, and go with its last one."""
+        change: Callable[[TableDefinition], TableDefinition] | None = None,
+    ) -> Appended:
+        """Append a change of settings; the nodes of a store are made with the table's first store, and go with its last one.
+
+        `change`: makes the settings of another shard from those that it has.
+        """
         table = self._context.replica.table
         operations: tuple[fx.Operation, ...] = (fx.Set(layout.metadata(table), after.encode_metadata(), version),)
         if after.storage != before.storage:
@@ -338,9 +383,16 @@ class Commands:
             # Replicas that do not know `keep` stop before an entry in format 2; those that do not know `feed`, at the node
             # `metadata`.
             entry = structs.replace(entry, format=2, keep=written_retention(after.keep, after.feed))
-        index = self._append(entry, storage=operations)
+        settings: Callable[[bytes], bytes] | None = None
+        if change is not None:
+            columns, changed = before.encode_columns(), change
+
+            def settings(metadata: bytes) -> bytes:
+                return changed(decode_definition(metadata, columns)).encode_metadata()
+
+        appended = self._append(entry, storage=operations, settings=settings)
         self._context.definitions.expect_storage()
-        return index
+        return appended
 
     def kill(self, index: fx.LogIndex) -> int:
         """Leave unchanged every part of a mutation that no replica has mutated yet; return how many this replica has left.
@@ -411,8 +463,10 @@ class Commands:
         columns: tuple[bytes, int] | None = None,
         storage: tuple[fx.Operation, ...] = (),
         views: Views = NO_VIEWS,
-    ) -> fx.LogIndex:
-        """Append a command, unless one with its id is in the log: then return the index of that.
+        settings: Callable[[bytes], bytes] | None = None,
+        owners: Callable[[ShardMap], tuple[Shard, ...]] | None = None,
+    ) -> Appended:
+        """Append a command, of a shard to the logs of all shards, unless one with its id is there: then return that.
 
         Parameters
         ----------
@@ -420,27 +474,42 @@ class Commands:
             Looks at the parts here, to find the scope of a mutation.
         columns, storage, views
             As of `propose`.
+        settings, owners
+            Of a shard, as of `ShardsCommand`.
         """
+        if self._shards is not None:
+            for_all = ShardsCommand(entry, columns, settings, owners=owners)
+            return self._in_shards(entry.id, self._shards.append(for_all, look))
         asked = (entry, look is not None, columns, storage, views)
         match append_command(self._context, self._availability, accept_command, entry.id, asked, look):
             case fx.Inserted(index):
-                return index
+                return Appended(entry.id, index)
             case fx.NotInserted(reason) if reason in (STORAGE_CHANGED, COLUMNS_CHANGED, VIEWS_CHANGED):
                 raise SchemaMismatch(reason)
             case fx.NotInserted(reason):
                 raise ReadOnly(f"nothing was changed: {reason}")
 
-    def _find(self, command: fx.EntryId) -> fx.LogIndex | None:
+    def _in_shards(self, command: fx.EntryId, found: ProposedInShards) -> Appended:
+        """Return a command that is in the logs of all shards."""
+        index = dict(found.written).get(self._context.replica.table.name)
+        if index is None:
+            raise forgotten(command)
+        return Appended(command, index, found.written)
+
+    def _find(self, command: fx.EntryId) -> Appended | None:
         """Look whether a command with this id is in the log."""
+        if self._shards is not None:
+            written = self._shards.find(command)
+            return None if written is None else self._in_shards(command, written)
         known = self._context.progress.history.index_of(command)
         if known is not None:
-            return known
+            return Appended(command, known)
         table = self._context.replica.table
         self._context.performer.perform(fx.Sync(layout.blocks(table)))
         found = self._context.performer.look_up(find_command(table, command))
         if isinstance(found, Forgotten):
             raise forgotten(command)
-        return None if found is None else found.index
+        return None if found is None else Appended(command, found.index)
 
 
 # --- what became of it ------------------------------------------------------------------------------------------------------

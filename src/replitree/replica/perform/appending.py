@@ -19,6 +19,7 @@ from replitree.protocol.program.stages import (
     Stage,
     Then,
 )
+from replitree.protocol.propose.shards import ProposedInShards
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.perform.append_doubt import AppendDoubt
 from replitree.replica.perform.availability import Availability
@@ -34,7 +35,26 @@ def append_command(
     asked: tuple[object, ...],
     look: Callable[[], object] | None = None,
 ) -> fx.Inserted | fx.NotInserted:
-    """Append a command's entry, unless an entry with its id is in the log: then the answer is that one's index.
+    """Append a command's entry, unless an entry with its id is in the log; parameters and errors as `run_command`.
+
+    Returns
+    -------
+    `Inserted` with the entry's index, also if an earlier try has appended it; `NotInserted`: certainly it is not in the log.
+    """
+    answer = run_command(context, availability, stage, command, asked, look)
+    assert isinstance(answer, fx.Inserted | fx.NotInserted)
+    return answer
+
+
+def run_command(
+    context: TableContext,
+    availability: Availability,
+    stage: Callable[..., Stage],
+    command: fx.EntryId,
+    asked: tuple[object, ...],
+    look: Callable[[], object] | None = None,
+) -> fx.Inserted | fx.NotInserted | ProposedInShards:
+    """Run the stage that takes a command; return what it has found out.
 
     Parameters
     ----------
@@ -74,7 +94,9 @@ def append_command(
     doubt = AppendDoubt(lambda effect: None if isinstance(effect, fx.Answer) else context.performer.perform(effect))
     try:
         driver = Driver(context.performer, remember, doubt.perform)
-        answer: fx.ClientAnswer = driver.finish(Then(stage, (context.replica, fx.RequestId(0), *asked)))
+        answer: fx.ClientAnswer | ProposedInShards = driver.finish(
+            Then(stage, (context.replica, fx.RequestId(0), *asked))
+        )
     except (ReplitreeError, OSError) as error:
         if not doubt.may_be_in_log:
             raise
@@ -82,7 +104,7 @@ def append_command(
         raise OutcomeUnknown(f"the command may be in the log ({error}); repeat it with the same id", command) from error
     context.pull_signal.hurry()
     match answer:
-        case fx.Inserted() | fx.NotInserted():
+        case fx.Inserted() | fx.NotInserted() | ProposedInShards():
             return answer
         case fx.Duplicate():
             raise forgotten(command)
@@ -97,4 +119,4 @@ def forgotten(command: str) -> BadInput:
     )
 
 
-__all__ = ["append_command", "forgotten"]
+__all__ = ["append_command", "forgotten", "run_command"]

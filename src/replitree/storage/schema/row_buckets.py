@@ -120,6 +120,35 @@ def keeps_buckets(found: pa.DataType, target: pa.DataType) -> bool:
     return bool(kinds.is_integer(found) and kinds.is_integer(target) and max(found.bit_width, target.bit_width) <= 32)
 
 
+def check_key_kept(before: TableDefinition, after: TableDefinition, key: Sequence[str]) -> None:
+    """Raise unless every row of a sharded table stays in its bucket when the columns change.
+
+    Parameters
+    ----------
+    before, after
+        The table before and after the change.
+    key
+        As of `shard_key`.
+
+    Raises
+    ------
+    BadInput
+        A column of the shard key would go, could be null, or would have a type whose values hash in another way.
+    """
+    by_id = {column.id: column for column in after.columns}
+    for column in shard_key(before, key):
+        changed = by_id.get(column.id)
+        if changed is None or changed.nullable or not _is_kept(column.arrow_type, changed.arrow_type):
+            raise BadInput(
+                f"{column.name!r} is a column of the shard key, whose values say which shard has a row: it can be renamed, and"
+                " widened up to int, and nothing else"
+            )
+
+
+def _is_kept(found: pa.DataType, target: pa.DataType) -> bool:
+    return bool(found == target) or keeps_buckets(found, target)
+
+
 def split_by_shard(rows: pa.Table, definition: TableDefinition, shard_map: ShardMap) -> list[ShardRows]:
     """Split rows by the owners of their buckets.
 

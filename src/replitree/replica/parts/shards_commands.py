@@ -1,0 +1,128 @@
+"""Commands over shards: a replica of one shard puts a user's command into the logs of all.
+
+The stage is `replitree.protocol.program.sharded.shards_command`.  This module adds what the protocol does not look into: the
+shard key, and which shards a condition can want rows of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from replitree.errors import BadInput, ReadOnly, SchemaMismatch, Unavailable
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.program.sharded.shards_command import accept_shards_command
+from replitree.protocol.propose.propose import COLUMNS_CHANGED, Forgotten
+from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand, find_in_shards
+from replitree.protocol.sharded.places import sharded_name
+from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map
+from replitree.replica.perform.appending import forgotten, run_command
+from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.context import TableContext
+from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.row_buckets import check_key_kept, shard_key
+
+if TYPE_CHECKING:
+    from replitree.storage.sql.mutation import MutationCommand
+
+
+class ShardsCommands:
+    """Puts commands into the logs of all shards of a table, as a replica of one of them."""
+
+    def __init__(self, context: TableContext, availability: Availability) -> None:
+        self._context = context
+        self._availability = availability
+
+    def append(self, asked: ShardsCommand, look: Callable[[], object] | None = None) -> ProposedInShards:
+        """Append a command to all logs, unless one with its id is there: then return where that is.
+
+        Parameters
+        ----------
+        asked
+            The command.
+        look
+            Looks at the parts here, to find the scope of a mutation in this shard.
+
+        Raises
+        ------
+        SchemaMismatch
+            The columns were changed meanwhile; nothing was changed.
+        BadInput, ReadOnly, Unavailable, OutcomeUnknown
+            As of `run_command`.
+        """
+        told = (asked, look is not None)
+        answer = run_command(self._context, self._availability, accept_shards_command, asked.entry.id, told, look)
+        if isinstance(answer, fx.NotInserted):
+            if answer.reason == COLUMNS_CHANGED:
+                raise SchemaMismatch(answer.reason)
+            raise ReadOnly(f"nothing was changed: {answer.reason}")
+        assert isinstance(answer, ProposedInShards)
+        return answer
+
+    def find(self, command: fx.EntryId) -> ProposedInShards | None:
+        """Look whether a command with this id is in the logs.
+
+        Raises
+        ------
+        BadInput
+            It was, and its entry has left the log of this shard.
+        """
+        table = self._context.replica.table
+        self._context.performer.perform(fx.Sync(layout.joint_tokens(layout.sharded_of(table))))
+        found = self._context.performer.look_up(find_in_shards(table, command))
+        if isinstance(found, Forgotten):
+            raise forgotten(command)
+        return found
+
+    def check_columns(self, before: TableDefinition, after: TableDefinition) -> None:
+        """Raise unless rows stay in their shards when the columns change.
+
+        Raises
+        ------
+        BadInput
+            A column of the shard key would change.
+        Unavailable
+            The table is being dropped.
+        """
+        check_key_kept(before, after, self._key)
+
+    @cached_property
+    def _key(self) -> tuple[str, ...]:
+        """The shard key, which never changes."""
+        table = self._context.replica.table
+        path = layout.shard_map(layout.sharded_of(table))
+        node = self._context.performer.perform(fx.Get(path))
+        if node is None:
+            raise Unavailable(f"table {sharded_name(table.name)!r} is being dropped")
+        return decode_map(node.value, path).key
+
+    def owners(self, mutation: MutationCommand, definition: TableDefinition) -> Callable[[ShardMap], tuple[Shard, ...]]:
+        """Return what tells which shards can have rows that a mutation changes, by a map.
+
+        Raises
+        ------
+        BadInput
+            It sets a column of the shard key: the row would belong to another shard.
+        """
+        from replitree.storage.sql.mutation import check_mutation
+        from replitree.storage.sql.shard_pruning import buckets_of
+
+        checked = check_mutation(mutation, definition)
+        fixed = {column.name for column in shard_key(definition, self._key)}
+        for each in checked.assignments:
+            if each.column.name in fixed:
+                raise BadInput(
+                    f"column {each.column.name!r} can't be set: it is of the shard key, whose values say which shard has a row."
+                    " Delete the row and insert another one"
+                )
+        return lambda shard_map: shard_map.owners_of(buckets_of(shard_map, checked.predicate))
+
+
+def refuse_for_shards(name: str, what: str) -> BadInput:
+    """Return the error of a command that a sharded table can't do; `what` completes "a sharded table can't"."""
+    return BadInput(f"table {sharded_name(name)!r} is sharded, and a sharded table can't {what}; nothing was changed")
+
+
+__all__ = ["ShardsCommands", "refuse_for_shards"]
