@@ -17,6 +17,8 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import decode_entry
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.membership.table import create_table
+from replitree.protocol.sharded import places
+from replitree.protocol.sharded.command import commands
 from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
 from replitree.storage.schema.definition import define_table
@@ -27,6 +29,8 @@ PLACE = layout.sharded(ROOT, "d")
 NAMES = ("d~0", "d~1")
 NUMBERS = itertools.count()
 SHARDS = tuple(TablePlace(f"{ROOT}/tables/{name}", incarnation=f"s-{name[-1]}") for name in NAMES)
+
+DEFINITION = define_table("d", SCHEMA, order_by=["k"])
 
 
 @contextmanager
@@ -46,16 +50,20 @@ def sharded_cluster(folder: Path, replicas: int = 2, **settings: Any) -> Iterato
 def make_place(session: Any) -> None:
     """Create the nodes of the sharded table beside its shards."""
     sharded_map = encode_map(first_map(["k"], {Shard(0): 1, Shard(1): 1}, 2))
-    paths = (PLACE.rpartition("/")[0], PLACE, layout.joint_tokens(PLACE), layout.joint_inserts(PLACE))
-    nodes = (*map(fx.Create, paths), fx.Create(layout.shard_map(PLACE), sharded_map))
+    paths = (PLACE.rpartition("/")[0], PLACE, layout.joint_tokens(PLACE), layout.joint_inserts(PLACE), commands(PLACE))
+    nodes = (
+        *map(fx.Create, paths),
+        fx.Create(layout.shard_map(PLACE), sharded_map),
+        fx.Create(places.metadata(PLACE), DEFINITION.encode_metadata()),
+        fx.Create(places.columns(PLACE), DEFINITION.encode_columns()),
+    )
     assert isinstance(session.perform(fx.Commit(*nodes)), fx.Applied)
 
 
 def make_shards(run: Callable[[fx.Procedure[Any]], object]) -> None:
     """Create the shards as tables; `run` runs a procedure."""
-    definition = define_table("d", SCHEMA, order_by=["k"])
     for shard in SHARDS:
-        own = shard_definition(definition, shard_number(shard.name))
+        own = shard_definition(DEFINITION, shard_number(shard.name))
         run(create_table(shard, own.encode_metadata(), own.encode_columns()))
 
 
@@ -121,3 +129,24 @@ def wait_forgotten(node: Node, shard: int) -> None:
     """Wait until a replica holds nothing that was prepared, and nothing is staged."""
     table = node.table(NAMES[shard])
     wait_for(lambda: len(table.prepared_rows) == 0 and not table.store.stagings(), "nothing is left")
+
+
+class LosesAnswers:
+    """Loses the answers to the commits that a test chooses; they were applied, or never are."""
+
+    def __init__(self, node: Node, chosen: Any, *, is_applied: bool) -> None:
+        self._real, self._chosen, self._is_applied, self.lost = node.coordination.perform, chosen, is_applied, 0
+        node.coordination.perform = self
+
+    def __call__(self, effect: Any) -> Any:
+        if isinstance(effect, fx.Commit) and not self.lost and self._chosen(effect):
+            self.lost += 1
+            if self._is_applied:
+                self._real(effect)
+            return fx.Unknown()
+        return self._real(effect)
+
+
+def creates(part: str) -> Any:
+    """Choose commits that create a node with this in its path."""
+    return lambda commit: any(isinstance(each, fx.Create) and part in each.path for each in commit.operations)

@@ -23,7 +23,9 @@ from tests.replica.sharded import (
     NAMES,
     PLACE,
     SHARDS,
+    LosesAnswers,
     commit,
+    creates,
     insert,
     keys,
     log,
@@ -274,27 +276,6 @@ def test_a_table_that_is_no_shard_prepares_nothing(cluster: InProcessCluster) ->
 
 
 # --- lost answers, and crashes ----------------------------------------------------------------------------------------------
-
-
-class LosesAnswers:
-    """Loses the answers to the commits that a test chooses; they were applied, or never are."""
-
-    def __init__(self, node: Node, chosen: Any, *, is_applied: bool) -> None:
-        self._real, self._chosen, self._is_applied, self.lost = node.coordination.perform, chosen, is_applied, 0
-        node.coordination.perform = self
-
-    def __call__(self, effect: Any) -> Any:
-        if isinstance(effect, fx.Commit) and not self.lost and self._chosen(effect):
-            self.lost += 1
-            if self._is_applied:
-                self._real(effect)
-            return fx.Unknown()
-        return self._real(effect)
-
-
-def creates(part: str) -> Any:
-    """Choose commits that create a node with this in its path."""
-    return lambda commit: any(isinstance(each, fx.Create) and part in each.path for each in commit.operations)
 
 
 @pytest.mark.parametrize("is_applied", [True, False])

@@ -25,6 +25,7 @@ from replitree.storage.schema.row_buckets import (
     BLOCK_ROWS,
     GROUP_BYTES_MAX,
     GROUP_ROWS_MIN,
+    check_key_kept,
     keeps_buckets,
     row_buckets,
     shard_key,
@@ -246,3 +247,25 @@ def test_a_key_column_that_is_widened_keeps_its_buckets_if_its_bytes_stay(found:
     if keeps:
         array = pa.array([Decimal(-3), Decimal(100)] if "decimal" in found else [-3, 100], one)
         assert (xxhash64([array]) == xxhash64([array.cast(other)])).all()
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_kept"),
+    [
+        ("RENAME COLUMN id TO key", True),
+        ("ALTER COLUMN id TYPE int", True),
+        ("ALTER COLUMN id TYPE bigint", False),
+        ("ALTER COLUMN id DROP NOT NULL", False),
+        ("DROP COLUMN id", False),
+        ("DROP COLUMN v", True),
+        ("ADD COLUMN w int", True),
+    ],
+)
+def test_a_key_column_stays_when_the_columns_change(sql: str, is_kept: bool) -> None:
+    table = define_table("t", "k bigint, id smallint not null, v double", order_by="k")
+    changed = apply_alter(table, parse_alter(sql, table))
+    if is_kept:
+        check_key_kept(table, changed, ["id"])
+    else:
+        with pytest.raises(BadInput, match="of the shard key"):
+            check_key_kept(table, changed, ["id"])
