@@ -25,10 +25,22 @@ from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
 
 SUPPORTED = {
+    "add_column",
+    "alter",
     "definition",
+    "drop_column",
+    "drop_partition",
     "http",
+    "merge_schema",
+    "mutate",
     "name",
+    "rename_column",
     "schema",
+    "set_keep",
+    "truncate",
+    "update",
+    "upsert",
+    "widen_column",
 }
 """What a sharded table has as any table, unchanged."""
 
@@ -282,7 +294,6 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
         assert not hasattr(snapshot, "nothing")
     for options in (
         {"overwrite": "all"},
-        {"merge_schema": True},
         {"replica": "r1"},
         {"txn_app_id": "a", "txn_version": 1, "quorum": 2},
     ):

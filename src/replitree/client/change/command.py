@@ -50,6 +50,13 @@ ID_CHARACTERS_MAX = 200
 _T = TypeVar("_T")
 
 
+class ShardEntry(msgspec.Struct, frozen=True):
+    """Where something is in one shard; the index is None when its entry has left the log."""
+
+    shard: str
+    index: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """What became of a command.  It is in the log in any case.
@@ -70,6 +77,9 @@ class CommandResult:
         What it waits for, when it is not finished.
     schema_version
         Of an alter: the version of the columns from here on.
+    shards
+        Of a sharded table: where it is in each shard.  Then `index` is that in the first of them, `finished` is about all, and
+        the parts are those of all.
     """
 
     id: str
@@ -80,6 +90,7 @@ class CommandResult:
     added: int | None = None
     reason: str = ""
     schema_version: int | None = None
+    shards: tuple[ShardEntry, ...] = ()
 
 
 class _InDoubt(Exception):

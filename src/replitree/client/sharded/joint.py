@@ -47,6 +47,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import pyarrow as pa
 
+from replitree.client.change.command import ShardEntry
 from replitree.client.insert.insert import REQUEST_BYTES_MAX, REQUEST_ROWS_MAX, TableInserter
 from replitree.client.insert.terms import InsertResult, Terms, Written
 from replitree.client.insert.upload import Upload
@@ -123,15 +124,10 @@ class _PreparedShare:
 _Piece: TypeAlias = "pa.Table | FilledUpload"
 
 
-class _ShardEntry(msgspec.Struct, frozen=True):
-    shard: str
-    index: int | None = None
-
-
 class _Committed(msgspec.Struct, frozen=True):
     outcome: str
     rows: int = 0
-    shards: tuple[_ShardEntry, ...] = ()
+    shards: tuple[ShardEntry, ...] = ()
     settled: int | None = None
     shard: str = ""
     replica: str = ""
@@ -255,9 +251,10 @@ class JointInserter:
         return self._result(found, rows, first, terms)
 
     def _result(self, done: _Committed, rows: int, first: Shard, terms: Terms) -> JointInsertResult:
+        """Note what was inserted, and return it; `first` is the shard of the coordinator."""
         for entry in done.shards:
             shard = shard_number(entry.shard)
-            # The coordinator is of the first shard: it tells where the quorum ended in that log, by one commit for all shards.
+            # The coordinator tells where the quorum ended in its own log, by one commit for all shards.
             self._written(shard).add(entry.index, done.settled if shard == first else None)
         entries = tuple((entry.shard, entry.index) for entry in done.shards)
         return JointInsertResult(None, rows, done.outcome, terms.token, shards=entries)

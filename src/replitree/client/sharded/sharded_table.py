@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from typing_extensions import override
 
 from replitree.client.arguments import check_arguments
+from replitree.client.change.command import COMMAND_S, CommandResult
 from replitree.client.insert.quorum import quorum_of
 from replitree.client.insert.terms import TIMEOUT_S, InsertResult, Overwrite, Terms, Written
 from replitree.client.read.as_of import AsOf
@@ -24,6 +25,7 @@ from replitree.client.read.scan import FRAME_LEASE_S
 from replitree.client.sharded.cut_reads import CutOptions, CutReads, Shards
 from replitree.client.sharded.shard_table import ShardTable
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
+from replitree.client.sharded.shards_commander import ShardsCommander
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.sharded.union import ShardedScan, ShardedSnapshot, not_yet
 from replitree.client.table import SNAPSHOT_S, Table
@@ -32,6 +34,7 @@ from replitree.client.transport.frames import frames, is_frame, note_for_frames
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.lease import keep_for_frame
 from replitree.client.transport.stored import Through
+from replitree.errors import BadInput, SchemaMismatch
 from replitree.protocol.sharded.cut import CutLevel
 from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
@@ -43,30 +46,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from replitree.client.change.change_results import OptimizeResult
+    from replitree.client.change.change_results import Killed, Mutation, OptimizeResult
+    from replitree.client.read.partitions import PartitionInfo
     from replitree.client.sharded.joint import JointInserter, JointInsertResult
 
 OPTIMIZE_S = 3_600.0
 """How long merges that are asked for are waited for, in seconds."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "add_column": "add a column",
-    "alter": "change its columns",
     "attach": "attach parts",
     "backfill_view": "have materialised views",
     "changes": "give a change feed",
     "consumers": "have consumers",
     "create_consumer": "have consumers",
     "create_view": "have materialised views",
-    "delete": "delete rows by a condition",
     "delete_tag": "have tags",
     "detached": "have detached parts",
     "detached_everywhere": "have detached parts",
     "detach_partition": "detach partitions",
     "drop_blocks": "drop a range of inserts",
-    "drop_column": "drop a column",
     "drop_consumer": "have consumers",
-    "drop_partition": "drop a partition",
     "drop_stream": "have streams",
     "drop_view": "have materialised views",
     "emptied": "be overwritten",
@@ -76,32 +75,21 @@ REFUSED: Final[Mapping[str, str]] = {
     "frozen_everywhere": "be frozen",
     "history": "tell its history: each shard has a log of its own",
     "index_of": "be read as of an earlier time",
-    "kill_mutation": "be mutated",
-    "merge_schema": "change its columns",
     "move_consumer": "have consumers",
-    "mutate": "be mutated",
-    "mutations": "be mutated",
-    "partitions": "list its partitions",
     "pause_merges": "pause merges",
     "remove_detached": "have detached parts",
     "remove_frozen": "be frozen",
-    "rename_column": "rename a column",
     "replica": "be used at one replica",
     "restore_to": "go back to an earlier version",
     "resume_merges": "pause merges",
     "set_feed": "have a change feed",
-    "set_keep": "change how long parts stay",
     "set_storage": "move to another storage",
     "status": "tell its status here: ask `Connection.status`",
     "streams": "have streams",
     "tag": "have tags",
     "tags": "have tags",
-    "truncate": "be emptied: drop it and create it again",
-    "update": "update rows",
-    "upsert": "replace rows by key: insert them, and read with final=True",
     "views": "have materialised views",
     "watch_feed": "give a change feed",
-    "widen_column": "widen a column",
 }
 """What a sharded table can't do yet, by the name of the method."""
 
@@ -127,6 +115,7 @@ class ShardedTable(Table):
         self._joint: JointInserter | None = None
         self._beside = SideBySide()
         self._reads = CutReads(self, self._beside)
+        self._commands = ShardsCommander(lambda: self.find(None).all, self._beside)
 
     @override
     def __repr__(self) -> str:
@@ -166,8 +155,9 @@ class ShardedTable(Table):
         """
         found = sharded(self._catalog, self.name)
         if found.incarnation != self._info.incarnation:
-            self._definition, self._tables, self._joint = found.definition, {}, None
             self._written = self._written_of(found.definition)
+        if found.definition != self._definition:
+            self._definition, self._tables, self._joint = found.definition, {}, None
         self._info = found
         return self._definition
 
@@ -205,7 +195,9 @@ class ShardedTable(Table):
             same rows in the same order make a duplicate.  The rows are held in memory.
         txn_app_id, txn_version
             As there; without a quorum.
-        replica, overwrite, merge_schema
+        merge_schema
+            As of `Table.insert`.
+        replica, overwrite
             Refused: a sharded table can't do that yet.
 
         Returns
@@ -243,25 +235,39 @@ class ShardedTable(Table):
         for is_asked, what in (
             (terms.overwrite is not None, "be overwritten"),
             (terms.batch is not None and terms.quorum is not None, "take a batch of a stream with a quorum"),
-            (merge_schema, "change its columns"),
         ):
             if is_asked:
                 raise not_yet(self.name, what)
-        result: JointInsertResult = (
-            frames().insert(self, data, terms) if is_frame(data) else self.joint.insert(data, terms)
-        )
+        if merge_schema:
+            self.merge_schema(data)
+        result: JointInsertResult
+        if is_frame(data):
+            result = frames().insert(self, data, terms)
+        else:
+            try:
+                result = self.joint.insert(data, terms)
+            except SchemaMismatch:
+                from replitree.storage.rewrite.slices import is_stream
+
+                known = self._definition.schema_version
+                if is_stream(data) or self.refresh().schema_version <= known:
+                    # A stream can't be read again, and columns that are no newer would refuse the same rows.
+                    raise
+                result = self.joint.insert(data, terms)
         for name, index in result.shards:
             note_for_frames(self._shard(shard_number(name)), index)
         return result
 
     @property
     def joint(self) -> JointInserter:
-        """What inserts into all shards by one commit."""
-        if self._joint is None:
+        """What inserts into all shards by one commit, with the columns that this handle knows."""
+        found = self._joint
+        if found is None:
             from replitree.client.sharded.joint import JointInserter
 
-            self._joint = JointInserter(self._definition, self._catalog, self._http, self._written_of_shard)
-        return self._joint
+            found = JointInserter(self._definition, self._catalog, self._http, self._written_of_shard)
+            self._joint = found
+        return found
 
     def _written_of_shard(self, shard: Shard) -> Written:
         return self._written_of(shard_definition(self._definition, shard))
@@ -372,7 +378,7 @@ class ShardedTable(Table):
         self._check_read(min_index)
         options = CutOptions(level, self._cut_at(as_of), where, timeout_s)
         found = ShardedScan(
-            self._definition,
+            lambda: self._definition,
             columns,
             where,
             final=final,
@@ -459,6 +465,68 @@ class ShardedTable(Table):
         keep_for_frame((each.lease for each in found.shards), self._http)
         return found.to_df(spark, columns, where, final=final, through=through)
 
+    # --- changing -----------------------------------------------------------------------------------------------------
+
+    @override
+    def _command(self, verb: str, body: dict[str, Any], command_id: str | None, timeout_s: float) -> CommandResult:
+        return self._commands.command(verb, body, command_id, timeout_s)
+
+    @override
+    def delete(
+        self,
+        where: str,
+        partition: str | None = None,
+        *,
+        final: bool = False,
+        command_id: str | None = None,
+        timeout_s: float = COMMAND_S,
+    ) -> CommandResult:
+        """Delete rows in all shards by one command; as of `Table.delete`, but for `final`, which is refused."""
+        if final:
+            raise not_yet(self.name, "delete whole keys with final=True")
+        return super().delete(where, partition, command_id=command_id, timeout_s=timeout_s)
+
+    @override
+    def mutations(self) -> tuple[Mutation, ...]:
+        """Return the mutations that are not finished in all shards, and the last ones that are.
+
+        Each is listed once, with the parts of all shards; its index is that in the first shard that lists it.
+        """
+        return self._commands.mutations()
+
+    @override
+    def kill_mutation(self, index: int | str, *, timeout_s: float = COMMAND_S) -> Killed:
+        """Let the parts that a mutation has not reached stay as they are, in all shards.
+
+        Parameters
+        ----------
+        index
+            The mutation's id: `CommandResult.id`, or `Mutation.id`.  An index is refused: each shard has one of its own.
+        timeout_s
+            How long to wait for it, in seconds.
+
+        Raises
+        ------
+        BadInput
+            There is no such mutation.
+        Unavailable
+            A shard can't be asked; in others the mutation may be killed: kill it again.
+        """
+        if not isinstance(index, str):
+            raise BadInput(f"a mutation of {self.name} is killed by its id, because each shard has an index of its own")
+        return self._commands.kill(index, timeout_s)
+
+    @override
+    def partitions(self) -> tuple[PartitionInfo, ...]:
+        """Return what all shards have in each partition now.
+
+        The blocks are not comparable: each shard numbers its inserts.
+        """
+        from replitree.client.read.partitions import partitions_of
+
+        with self.snapshot() as snapshot:
+            return partitions_of(part for shard in snapshot.shards for part in shard.parts)
+
     # --- merging ------------------------------------------------------------------------------------------------------
 
     @override
@@ -520,8 +588,21 @@ class ShardedTable(Table):
         )
 
     def _taken(self, options: CutOptions) -> ShardedSnapshot:
+        pruned_by = self._definition
         taken = self._reads.take(options)
-        return ShardedSnapshot(self._definition, taken.shards, taken.cut, taken.missing, options.where)
+        # An alter may come between two snapshots that are taken one by one; and of a cut a part may have been written with the
+        # newest columns, and another one not.  All shards are read with one definition, which knows every part.
+        definition = self._known(max((each.definition.schema_version for each in taken.shards), default=0))
+        if options.where is not None and definition.schema_version != pruned_by.schema_version:
+            # With the newer columns the condition may mean something else.
+            for each in taken.shards:
+                each.close()
+            return self._taken(options)
+        shards = tuple(
+            replace(each, definition=replace(definition, name=each.definition.name, table_id=each.definition.table_id))
+            for each in taken.shards
+        )
+        return ShardedSnapshot(definition, shards, taken.cut, taken.missing, options.where)
 
     def _pruned(self, shard_map: ShardMap, where: str) -> tuple[Shard, ...]:
         """Return the shards that can have rows for a condition."""

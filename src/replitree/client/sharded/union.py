@@ -145,7 +145,7 @@ class ShardedSnapshot:
 
         `where` must want no rows of shards that the snapshot was taken without.
         """
-        found = ShardedScan(self.definition, columns, where, final=final, take=lambda _: self, snapshot=self)
+        found = ShardedScan(lambda: self.definition, columns, where, final=final, take=lambda _: self, snapshot=self)
         found.check()
         return found
 
@@ -213,7 +213,7 @@ class ShardedScan:
 
     def __init__(
         self,
-        definition: TableDefinition,
+        definition: Callable[[], TableDefinition],
         columns: Sequence[str] | None,
         where: str | None,
         *,
@@ -233,24 +233,22 @@ class ShardedScan:
 
     @override
     def __repr__(self) -> str:
-        return f"<ShardedScan of {self._definition.name}: {', '.join(self.names)}>"
+        return f"<ShardedScan of {self._definition().name}: {', '.join(self.names)}>"
 
     def __getattr__(self, name: str) -> NoReturn:
         from replitree.client.read.scan import Scan
 
-        refuse_rest(name, Scan, self._definition.name)
+        refuse_rest(name, Scan, self._definition().name)
 
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the result."""
-        import pyarrow as pa
-
-        return pa.schema([self._definition.arrow_schema.field(name) for name in self.names])
+        return self._schema(self._definition())
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the result's columns."""
-        return tuple(column.name for column in self._definition.selected(self._columns))
+        return tuple(column.name for column in self._definition().selected(self._columns))
 
     @property
     def snapshot(self) -> ShardedSnapshot | None:
@@ -267,7 +265,7 @@ class ShardedScan:
         BadInput
             Says what is wrong.
         """
-        self._definition.selected(self._columns)
+        self._definition().selected(self._columns)
         self._predicate()
 
     def _predicate(self) -> Predicate | None:
@@ -275,7 +273,7 @@ class ShardedScan:
             return None
         from replitree.storage.sql.predicate_parser import parse_predicate
 
-        return parse_predicate(self._where, self._definition)
+        return parse_predicate(self._where, self._definition())
 
     def to_arrow(self) -> pa.Table:
         """Read all rows, of several shards at once.
@@ -311,8 +309,9 @@ class ShardedScan:
 
         # Not in the generator: the snapshots are those of this moment.
         with ExitStack() as stack:
-            scans = self._scans(stack.enter_context(self._held()))
-            return pa.RecordBatchReader.from_batches(self.schema, batches(stack.pop_all(), scans))
+            snapshot = stack.enter_context(self._held())
+            scans, schema = self._scans(snapshot), self._schema(snapshot.definition)
+            return pa.RecordBatchReader.from_batches(schema, batches(stack.pop_all(), scans))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the rows as a capsule of Arrow's C stream interface; see `to_reader`."""
@@ -431,6 +430,11 @@ class ShardedScan:
         return "\n\n".join(scan.explain() for scan in self._scans(snapshot))
 
     # --- snapshots ----------------------------------------------------------------------------------------------------
+
+    def _schema(self, definition: TableDefinition) -> pa.Schema:
+        import pyarrow as pa
+
+        return pa.schema([definition.arrow_schema.field(each.name) for each in definition.selected(self._columns)])
 
     def _scans(self, snapshot: ShardedSnapshot) -> list[Scan]:
         return [each.scan(self._columns, self._where, final=self._final) for each in snapshot.shards]

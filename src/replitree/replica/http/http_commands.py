@@ -156,6 +156,7 @@ class CommandHandlers(Handlers):
         return (
             web.post(f"{table}/mutations", self._mutate),
             web.get(f"{table}/commands/{{index}}", self._command),
+            web.get(f"{table}/shards/commands/{{id}}", self._in_shards),
             web.get(f"{table}/mutations", self._mutations),
             web.delete(f"{table}/mutations/{{index}}", self._kill),
             web.post(f"{table}/drop", self._drop),
@@ -235,9 +236,18 @@ class CommandHandlers(Handlers):
         index = _index_of(request, "a command")
         return json_response(await _outcome(table, index, wait_s))
 
+    async def _in_shards(self, request: web.Request) -> web.Response:
+        """Say where the command with an id is in the log of each shard."""
+        table, command = self._table(request), EntryId(request.match_info["id"])
+        found = await asyncio.to_thread(table.commands.in_shards, command)
+        return json_response({"shards": _shown(found)})
+
     async def _kill(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         index = _index_of(request, "a mutation: `replitree table mutations` lists them")
+        # Another replica may have put it into the log a moment ago.
+        if index < await table.end_of_log.ask(table.context.config.session_timeout_s):
+            await wait_until(table, lambda: table.progress.index > index, wait_s)
         killed = await asyncio.to_thread(table.commands.kill, index)
         finished = await wait_until(table, lambda: table.progress.is_executed(index), wait_s)
         return json_response({"index": index, "killed": killed, "finished": finished})
@@ -413,6 +423,10 @@ class CommandHandlers(Handlers):
         return json_response({})
 
 
+def _shown(shards: Iterable[tuple[str, LogIndex | None]]) -> list[dict[str, object]]:
+    return [{"shard": shard, "index": index} for shard, index in shards]
+
+
 def _index_of(request: web.Request, what: str) -> LogIndex:
     found = whole_number(request.match_info["index"])
     if found is None:
@@ -424,7 +438,7 @@ async def _became(table: TableReplica, appended: Appended, wait_s: float) -> dic
     """Say what became of a command, as `_outcome`; of a shard also where it is in the others."""
     answer = {"id": appended.id, **await _outcome(table, appended.index, wait_s)}
     if appended.shards:
-        answer["shards"] = [{"shard": shard, "index": index} for shard, index in appended.shards]
+        answer["shards"] = _shown(appended.shards)
     return answer
 
 

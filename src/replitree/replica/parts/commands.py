@@ -489,6 +489,19 @@ class Commands:
             case fx.NotInserted(reason):
                 raise ReadOnly(f"nothing was changed: {reason}")
 
+    def in_shards(self, command: fx.EntryId) -> tuple[tuple[str, fx.LogIndex | None], ...]:
+        """Return (shard, index) of a command in the log of each shard; None: its entry has left that log.
+
+        Raises
+        ------
+        BadInput
+            There is no such command, or this table is no shard.
+        """
+        found = None if self._shards is None else self._shards.find(command)
+        if found is None:
+            raise BadInput(f"there is no command {command} over the shards of a table, or it was forgotten")
+        return found.written
+
     def _in_shards(self, command: fx.EntryId, found: ProposedInShards) -> Appended:
         """Return a command that is in the logs of all shards."""
         index = dict(found.written).get(self._context.replica.table.name)
