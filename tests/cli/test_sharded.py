@@ -48,9 +48,9 @@ def test_a_sharded_table_from_its_creation_to_its_drop(run: Run, connection: Con
     assert {"shard": 1, "replicas": ["r1", "r2"]} in placed["placement"]
     assert {each["name"] for each in run("status", *URL, "--json").json["tables"]} == {"d~0", "d~1", "d~2"}
     assert [each["name"] for each in run("status", "d~1", *URL, "--json").json["tables"]] == ["d~1"]
-    refused = run("table", "truncate", "d", "--yes", *URL)
+    refused = run("table", "pause-merges", "d", *URL)
     assert refused.status != 0
-    assert "is sharded, and a sharded table can't be emptied" in refused.err.replace("\n", " ")
+    assert "is sharded, and a sharded table can't pause merges" in refused.err.replace("\n", " ")
     assert run("table", "drop", "d~1", "--yes", *URL).status != 0
     assert run("table", "drop", "d", "--yes", *URL).status == 0
     assert run("table", "list", *URL, "--json").json == {"tables": []}
@@ -79,3 +79,35 @@ def test_duckdb_asks_a_sharded_table_at_a_level_and_at_a_cut(run: Run, connectio
     assert "use eventual, consistent, linearizable" in refused.err.replace("\n", " ")
     refused = run(*query, "--as-of", "41")
     assert "each shard has a log of its own" in refused.err.replace("\n", " ")
+
+
+def test_a_sharded_table_is_changed_by_commands_and_statements(
+    run: Run, connection: Connection, tmp_path: Path
+) -> None:
+    sharding = ("--shard-by", "k", "--partition-by", "truncate(10, k)")
+    assert run("table", "create", "d", "--schema", COLUMNS, "--order-by", "k", *sharding, *URL).status == 0
+    connection.table("d").insert({"k": list(range(30)), "v": [0.5] * 30})
+    altered = run("table", "alter", "d", "ADD COLUMN w bigint DEFAULT 7", *URL, "--json").json
+    assert (altered["schema_version"], altered["finished"]) == (2, True)
+    assert altered["shards"] == [{"shard": "d~0", "index": 1}, {"shard": "d~1", "index": 1}]
+    updated = run("sql", "UPDATE d SET w = 8 WHERE k >= 20", "--id", "mine", *URL)
+    assert (updated.status, "(command mine)" in updated.out) == (0, True)
+    assert run("sql", "DELETE FROM d WHERE k < 5", *URL).status == 0
+    assert run("sql", "ALTER TABLE d RENAME COLUMN v TO value", *URL).status == 0
+    found = connection.table("d").to_arrow().sort_by("k")
+    assert found.schema.names == ["k", "value", "w"]
+    assert found["w"].to_pylist() == [7] * 15 + [8] * 10
+    listed = run("table", "mutations", "d", *URL, "--json").json["mutations"]
+    assert {each["finished"] for each in listed} == {True}
+    assert "mine" in run("table", "mutations", "d", *URL).out
+    assert run("table", "kill-mutation", "d", "mine", *URL, "--json").json["killed"] == 0
+    assert [each["partition"] for each in run("table", "partitions", "d", *URL, "--json").json["partitions"]] == [
+        "0",
+        "10",
+        "20",
+    ]
+    assert run("table", "drop-partition", "d", "10", "--yes", *URL).status == 0
+    assert run("table", "keep", "d", "2 days", *URL).status == 0
+    assert connection.table("d").scan().count() == 15
+    assert run("sql", "TRUNCATE TABLE d", *URL).status == 0
+    assert connection.table("d").scan().count() == 0

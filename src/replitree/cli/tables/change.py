@@ -16,7 +16,7 @@ from replitree.cli.output import Output, byte_size, confirm, counted
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
-    from replitree.client import CommandResult
+    from replitree.client import CommandResult, Table
     from replitree.client.read.partitions import PartitionInfo
     from replitree.storage.schema.definition import TableDefinition
 
@@ -35,7 +35,10 @@ Keep = Annotated[
     typer.Argument(metavar="TIME", help='As in "7 days" or 36h; default: old_parts_lifetime_s of each replica.'),
 ]
 Feed = Annotated[str | None, typer.Argument(metavar="TIME", help='As in 24h or "7 days"; off: no change feed is kept.')]
-Index = Annotated[int, typer.Argument(metavar="INDEX", min=0, help="Of the mutation, as `table mutations` shows it.")]
+Mutated = Annotated[
+    str,
+    typer.Argument(metavar="INDEX", help="Of the mutation, as `table mutations` shows it; of a sharded table its id."),
+]
 First = Annotated[int, typer.Argument(metavar="FIRST", min=0, help="Log index of the first insert.")]
 Last = Annotated[int, typer.Argument(metavar="LAST", min=0, help="Log index of the last insert, itself included.")]
 OnlyPartition = Annotated[
@@ -190,12 +193,13 @@ def mutations(table: Name, at: Cluster) -> None:
 
     check_name(table)
     with at.connect() as connection:
-        found = connection.table(table).mutations()
+        handle = connection.table(table)
+        found, is_sharded = handle.mutations(), _is_sharded(handle)
     value = {"table": table, "mutations": msgspec.to_builtins(found)}
-    columns = ("index", "partition", "command", "done", "left", "tries", "finished", "reason")
+    columns = ("id" if is_sharded else "index", "partition", "command", "done", "left", "tries", "finished", "reason")
     rows = [
         (
-            f"{m.index}",
+            m.id if is_sharded else f"{m.index}",
             m.partition,
             as_statement(m.command, table),
             m.parts_done,
@@ -210,11 +214,15 @@ def mutations(table: Name, at: Cluster) -> None:
 
 
 @on_cluster
-def kill_mutation(table: Name, index: Index, at: Cluster, wait: Wait = WAIT_S) -> None:
+def kill_mutation(table: Name, index: Mutated, at: Cluster, wait: Wait = WAIT_S) -> None:
     """Let the parts that a mutation has not reached stay as they are."""
     check_name(table)
     with at.connect() as connection:
-        killed = connection.table(table).kill_mutation(index, timeout_s=wait)
+        handle = connection.table(table)
+        if not _is_sharded(handle) and not (index.isascii() and index.isdigit()):
+            raise BadInput(f"{index!r} is not the index of a mutation: `replitree table mutations {table}` lists them")
+        wanted: Any = index if _is_sharded(handle) else int(index)
+        killed = handle.kill_mutation(wanted, timeout_s=wait)
     state = "" if killed.finished else "; not finished yet"
     text = f"mutation {index} of {table} killed: {counted(killed.killed, 'part')} left as they were{state}"
     value = {"table": table, "index": killed.index, "killed": killed.killed, "finished": killed.finished}
@@ -269,18 +277,27 @@ def show(out: Output, table: str, result: CommandResult, what: str, nothing: str
 
     if not result.finished:
         reason = f": {result.reason}" if result.reason else ""
-        text = f"{table}: in the log at {result.index}, not finished yet{reason}"
-    elif result.applied:
-        text = f"{table}: {what} (log index {result.index})"
+        where = f"logs of {counted(len(result.shards), 'shard')}" if result.shards else f"log at {result.index}"
+        text = f"{table}: in the {where}, not finished yet{reason}"
     else:
-        text = f"{table}: {nothing} (log index {result.index})"
+        # The shards have number lines of their own; the id names the command in all of them.
+        where = f"command {result.id}" if result.shards else f"log index {result.index}"
+        text = f"{table}: {what if result.applied else nothing} ({where})"
     value = {name: found for name, found in asdict(result).items() if found is not None or name == "applied"}
+    if shards := value.pop("shards"):
+        value["shards"] = [{"shard": each.shard, "index": each.index} for each in shards]
     out.done({"table": table, **value}, text, finished=result.finished)
 
 
 def no_partition(table: str, partition: str) -> str:
     """Return what to say when there was nothing in a partition."""
     return f"nothing to change: partition {partition} has no parts; `replitree table partitions {table}` shows those that have"
+
+
+def _is_sharded(table: Table) -> bool:
+    from replitree.client.sharded.sharded_table import ShardedTable
+
+    return isinstance(table, ShardedTable)
 
 
 def _listed(names: tuple[str, ...]) -> str:
