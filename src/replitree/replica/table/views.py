@@ -33,6 +33,7 @@ from replitree.protocol.program.commands import accept_drop, accept_view, mark_f
 from replitree.protocol.program.stages import Accepted, End, Stage, Then
 from replitree.protocol.propose.propose import COLUMNS_CHANGED, Proposed, find_command
 from replitree.protocol.propose.views import NewView, no_view, standing
+from replitree.protocol.sharded.places import is_shard_name
 from replitree.protocol.upkeep.tags import read_tags
 from replitree.replica.insert.inserts import result_of
 from replitree.replica.kit.old_parts import LEASE_S_MAX
@@ -176,6 +177,9 @@ class ReplicaViews:
             raise BadInput(
                 f"{wish.name!r} can't be a view's name: use letters, digits and _, a letter first, at most 100"
             )
+        if is_shard_name(context.replica.table.name) or is_shard_name(wish.target):
+            # A command over shards checks no views, and neither does an insert.
+            raise BadInput("a sharded table can have no materialised views, and be the target of none")
         target = self._target(wish.target)
         for _ in range(CREATES_MAX):
             source, columns = context.definitions.read()
