@@ -55,7 +55,7 @@ def filled(cluster: InProcessCluster) -> InProcessCluster:
 
 def written(answer: dict[str, Any]) -> list[tuple[str, int | None]]:
     """Where a command is, as its answer says."""
-    return [(each["shard"], each["index"]) for each in answer["shards"]]
+    return [(shard, index) for shard, index in answer["shards"]]
 
 
 def refused(node: Node, what: str, body: dict[str, Any], status: int = 400) -> str:

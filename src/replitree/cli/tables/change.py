@@ -285,7 +285,7 @@ def show(out: Output, table: str, result: CommandResult, what: str, nothing: str
         text = f"{table}: {what if result.applied else nothing} ({where})"
     value = {name: found for name, found in asdict(result).items() if found is not None or name == "applied"}
     if shards := value.pop("shards"):
-        value["shards"] = [{"shard": each.shard, "index": each.index} for each in shards]
+        value["shards"] = [{"shard": shard, "index": index} for shard, index in shards]
     out.done({"table": table, **value}, text, finished=result.finished)
 
 

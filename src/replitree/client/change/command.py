@@ -50,13 +50,6 @@ ID_CHARACTERS_MAX = 200
 _T = TypeVar("_T")
 
 
-class ShardEntry(msgspec.Struct, frozen=True):
-    """Where something is in one shard; the index is None when its entry has left the log."""
-
-    shard: str
-    index: int | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """What became of a command.  It is in the log in any case.
@@ -78,8 +71,8 @@ class CommandResult:
     schema_version
         Of an alter: the version of the columns from here on.
     shards
-        Of a sharded table: where it is in each shard.  Then `index` is that in the first of them, `finished` is about all, and
-        the parts are those of all.
+        Of a sharded table: (name of the shard, index of its entry) of each; None: the entry has left the log.  Then `index` is
+        that in the first of them, `finished` is about all, and the parts are those of all.
     """
 
     id: str
@@ -90,7 +83,7 @@ class CommandResult:
     added: int | None = None
     reason: str = ""
     schema_version: int | None = None
-    shards: tuple[ShardEntry, ...] = ()
+    shards: tuple[tuple[str, int | None], ...] = ()
 
 
 class _InDoubt(Exception):

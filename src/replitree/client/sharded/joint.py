@@ -47,7 +47,6 @@ from urllib.parse import quote, urlencode
 import msgspec
 import pyarrow as pa
 
-from replitree.client.change.command import ShardEntry
 from replitree.client.insert.insert import REQUEST_BYTES_MAX, REQUEST_ROWS_MAX, TableInserter
 from replitree.client.insert.terms import InsertResult, Terms, Written
 from replitree.client.insert.upload import Upload
@@ -124,10 +123,15 @@ class _PreparedShare:
 _Piece: TypeAlias = "pa.Table | FilledUpload"
 
 
+class _ShardEntry(msgspec.Struct, frozen=True):
+    shard: str
+    index: int | None = None
+
+
 class _Committed(msgspec.Struct, frozen=True):
     outcome: str
     rows: int = 0
-    shards: tuple[ShardEntry, ...] = ()
+    shards: tuple[_ShardEntry, ...] = ()
     settled: int | None = None
     shard: str = ""
     replica: str = ""

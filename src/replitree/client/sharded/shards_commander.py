@@ -24,7 +24,7 @@ import msgspec
 
 from replitree.client.change.change_results import Killed, Mutation
 from replitree.client.change.changing import LOOK_S
-from replitree.client.change.command import CommandResult, ShardEntry, check_id
+from replitree.client.change.command import CommandResult, check_id
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError, Unavailable
 
@@ -47,7 +47,7 @@ class _Mutations(msgspec.Struct, frozen=True):
 
 
 class _Given(msgspec.Struct, frozen=True):
-    shards: tuple[ShardEntry, ...]
+    shards: tuple[tuple[str, int | None], ...]
 
 
 class ShardsCommander:
@@ -80,18 +80,18 @@ class ShardsCommander:
         asked, given = self._give(shards, verb, body, known_as, timeout_s)
         by_name = {each.name: each for each in shards}
 
-        def became(entry: ShardEntry) -> _Became:
-            if entry.shard == asked.name:
+        def became(entry: tuple[str, int | None]) -> _Became:
+            if entry[0] == asked.name:
                 return _Became(given.applied, given.finished, given.removed, given.added, given.reason)
-            shard = by_name.get(entry.shard)
-            return _Became(None, False) if shard is None else _wait(shard, entry, deadline)
+            shard = by_name.get(entry[0])
+            return _Became(None, False) if shard is None else _wait(shard, entry[1], deadline)
 
         told = self._beside.each(became, given.shards)
-        for entry, each in zip(given.shards, told, strict=True):
-            if each.finished and entry.index is not None and entry.shard in by_name:
-                written = by_name[entry.shard].written
-                (written.add_mutation if verb == "mutations" else written.add)(entry.index)
-        index = next((entry.index for entry in given.shards if entry.index is not None), given.index)
+        for (name, at), each in zip(given.shards, told, strict=True):
+            if each.finished and at is not None and name in by_name:
+                written = by_name[name].written
+                (written.add_mutation if verb == "mutations" else written.add)(at)
+        index = next((at for _, at in given.shards if at is not None), given.index)
         return _summed(replace(given, index=index), told)
 
     def mutations(self) -> tuple[Mutation, ...]:
@@ -135,12 +135,12 @@ class ShardsCommander:
         _, given = shards[0].commander.ask("GET", route, _Given, timeout_s=LOOK_S)
         by_name = {each.name: each for each in shards}
 
-        def kill(entry: ShardEntry) -> Killed:
-            shard = by_name.get(entry.shard)
-            if shard is None or entry.index is None:
+        def kill(entry: tuple[str, int | None]) -> Killed:
+            name, index = entry
+            if name not in by_name or index is None:
                 # Nothing is left to kill of an entry that every replica has pulled and the log has forgotten.
                 return Killed(-1, 0, True)
-            return shard.commander.ask("DELETE", f"mutations/{entry.index}", Killed, timeout_s=timeout_s)[1]
+            return by_name[name].commander.ask("DELETE", f"mutations/{index}", Killed, timeout_s=timeout_s)[1]
 
         killed = self._beside.each(kill, given.shards)
         return Killed(killed[0].index, sum(each.killed for each in killed), all(each.finished for each in killed))
@@ -170,14 +170,14 @@ class ShardsCommander:
         raise refused
 
 
-def _wait(shard: ShardTable, entry: ShardEntry, deadline: float) -> _Became:
+def _wait(shard: ShardTable, index: int | None, deadline: float) -> _Became:
     """Wait until a replica of a shard has executed its entry."""
-    if entry.index is None:
+    if index is None:
         # The replicas that follow the log have pulled it.
         return _Became(None, finished=False, reason=f"shard {shard.name}: its entry has left the log")
     left = max(0.0, deadline - time.monotonic())
     try:
-        return shard.commander.ask("GET", f"commands/{entry.index}", _Became, timeout_s=left)[1]
+        return shard.commander.ask("GET", f"commands/{index}", _Became, timeout_s=left)[1]
     except ReplitreeError as error:
         return _Became(None, finished=False, reason=f"shard {shard.name}: {error}")
 

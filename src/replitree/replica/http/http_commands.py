@@ -240,7 +240,7 @@ class CommandHandlers(Handlers):
         """Say where the command with an id is in the log of each shard."""
         table, command = self._table(request), EntryId(request.match_info["id"])
         found = await asyncio.to_thread(table.commands.in_shards, command)
-        return json_response({"shards": _shown(found)})
+        return json_response({"shards": found})
 
     async def _kill(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
@@ -423,10 +423,6 @@ class CommandHandlers(Handlers):
         return json_response({})
 
 
-def _shown(shards: Iterable[tuple[str, LogIndex | None]]) -> list[dict[str, object]]:
-    return [{"shard": shard, "index": index} for shard, index in shards]
-
-
 def _index_of(request: web.Request, what: str) -> LogIndex:
     found = whole_number(request.match_info["index"])
     if found is None:
@@ -438,7 +434,7 @@ async def _became(table: TableReplica, appended: Appended, wait_s: float) -> dic
     """Say what became of a command, as `_outcome`; of a shard also where it is in the others."""
     answer = {"id": appended.id, **await _outcome(table, appended.index, wait_s)}
     if appended.shards:
-        answer["shards"] = _shown(appended.shards)
+        answer["shards"] = appended.shards
     return answer
 
 
