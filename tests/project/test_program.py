@@ -87,10 +87,11 @@ def test_the_simulator_runs_the_stages_that_the_replica_runs() -> None:
         f"replitree_verify.process.{name}"
         for name in ("longlife", "quorums", "upkeep", "shares", "tags", "consumers", "uploads")
     )
-    # A simulated cluster has one table: the stages of materialised views and of joint inserts run in checkers of their own.
+    # A simulated cluster has one table: the stages of materialised views and of shards run in checkers of their own.
     others = (
         "replitree_verify.outcomes.closed_stages",
         "replitree_verify.views.space",
+        "replitree_verify.commands.space",
         "replitree_verify.joint.stages",
     )
     simulated = stages_named_in("replitree_verify.simulation", *others, *duties)

@@ -27,7 +27,7 @@ COMMANDS = SmallModels(
         "not-fenced": 9,
         "removed-entry-not-minded": 16,
         "settings-at-any-version": 10,
-        "settings-of-one-shard": 5,
+        "settings-of-the-shards": 5,
         "token-not-taken": 8,
     },
 )

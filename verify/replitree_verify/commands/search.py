@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import AlterEntry, MutateEntry, StorageEntry
 from replitree.protocol.core.layout import TablePlace
-from replitree.protocol.membership.activate import Replaced
-from replitree.protocol.propose.propose import NotProposed
 from replitree.protocol.propose.shards import ProposedInShards
 from replitree.protocol.sharded import places
 from replitree_verify.commands.model import Model
@@ -64,7 +63,7 @@ def wrong(model: Model, state: CommandsState) -> Iterator[str]:
     for number, (asked, told) in enumerate(zip(model.gives, state.told, strict=True)):
         # A client that was refused may have given the same id to the other replica.
         is_only = [each.id for each in model.gives].count(asked.id) == 1
-        if isinstance(told, NotProposed | Replaced) and state.counts[number] and is_only:
+        if isinstance(told, fx.NotInserted) and state.counts[number] and is_only:
             yield f"TRUE: {asked.id} was refused ({told}), and is in the logs"
         if isinstance(told, ProposedInShards) and not model.cleans:
             yield from wrong_indexes(state, asked.id, told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from typing_extensions import override
 
@@ -23,12 +23,12 @@ from replitree.protocol.core.entries import (
 )
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log, log_start, next_index
-from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.membership.table import table_nodes
-from replitree.protocol.program.stages import Stage
-from replitree.protocol.propose.propose import COLUMNS_CHANGED, Forgotten, NotProposed, Proposer
+from replitree.protocol.program.sharded.shards_command import accept_shards_command
+from replitree.protocol.program.stages import AcceptCommand, Accepted, End, ReportTrouble, Stage
+from replitree.protocol.propose.propose import COLUMNS_CHANGED
 from replitree.protocol.propose.roll_over import roll_over
-from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand, ShardsOutcome, propose_to_shards
+from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.command import commands
 from replitree.protocol.sharded.creation import NewShard, NewSharded, create_sharded
@@ -60,28 +60,28 @@ REPLICAS = tuple(Replica(shard_of(number), seat) for number, seat in enumerate(S
 STAGED = fx.StagingId("s")
 
 
+Told = fx.ClientAnswer | ProposedInShards
+"""What a client hears of a command."""
+
+
 @dataclass(frozen=True, slots=True)
-class Tell:
+class TellGiver:
     """A replica tells its client what became of a command."""
 
-    outcome: ShardsOutcome
+    outcome: Told
 
 
-ALONE = (fx.Sync, fx.AdoptEpoch, fx.ChildrenMany, fx.NextNumber, Tell)
+ALONE = (fx.Sync, fx.AdoptEpoch, fx.ChildrenMany, fx.NextNumber, TellGiver, AcceptCommand, ReportTrouble)
 """Effects that are taken together with the step before.
 
 Which parents of logs are open, the commit proves; the number that an entry will have at least only grows.
 """
 
-TOLD = {
-    Forgotten: "forgotten by its log",
-    Replaced: "replaced",
-    fx.InDoubt: "in doubt",
-}
+TOLD = {fx.Duplicate: "forgotten by its log", fx.MaybeInserted: "in doubt"}
 """The rare branch that an answer is."""
 
 
-class Process(NamedTuple):
+class SeatProcess(NamedTuple):
     """A process of a seat: how many there were before it, and its epoch; None: it has not activated."""
 
     number: int = 0
@@ -119,9 +119,9 @@ class CommandsState(NamedTuple):
     """
 
     tree: Tree
-    processes: tuple[Process, ...]
+    processes: tuple[SeatProcess, ...]
     threads: tuple[int, ...]
-    told: tuple[ShardsOutcome | None, ...]
+    told: tuple[Told | None, ...]
     counts: tuple[int, ...]
     joint: int
     waits: frozenset[tuple[str, str]]
@@ -145,28 +145,30 @@ def settings_of(before: bytes) -> bytes:
     return before + b"x"
 
 
-def give(proposer: Proposer, epoch: fx.Epoch, asked: Give) -> Stage:
+def give(replica: Replica, asked: Give) -> Stage:
     """Give a command as a replica does: it reads the columns, and reads them again if they have changed."""
-    outcome: ShardsOutcome = NotProposed(COLUMNS_CHANGED)
+    told: Told = fx.NotInserted(COLUMNS_CHANGED)
     for _ in range(TRIES):
-        node = yield fx.Get(layout.columns(proposer.replica.table))
+        node = yield fx.Get(layout.columns(replica.table))
         if node is None:
-            outcome = NotProposed("the table is gone")
+            told = fx.NotInserted("the table is gone")
             break
         command, version = fx.EntryId(asked.id), node.version + 1
         if asked.kind == "alter":
-            entry: Command = AlterEntry(proposer.replica.name, command, asked.id, version + 1)
+            entry: Command = AlterEntry(replica.name, command, asked.id, version + 1)
             wanted = ShardsCommand(entry, columns=(node.value + asked.id.encode(), node.version))
         elif asked.kind == "settings":
-            wanted = ShardsCommand(StorageEntry(proposer.replica.name, command, "local"), settings=settings_of)
+            wanted = ShardsCommand(StorageEntry(replica.name, command, "local"), settings=settings_of)
         else:
             wanted = ShardsCommand(
-                MutateEntry(proposer.replica.name, command, EVERY_PARTITION, asked.id, schema_version=version)
+                MutateEntry(replica.name, command, EVERY_PARTITION, asked.id, schema_version=version)
             )
-        outcome = yield from propose_to_shards(proposer, epoch, wanted)
-        if not (isinstance(outcome, NotProposed) and outcome.reason == COLUMNS_CHANGED):
+        ended = yield from accept_shards_command(replica, fx.RequestId(0), wanted)
+        assert isinstance(ended, End)
+        told = ended.outcome
+        if told != fx.NotInserted(COLUMNS_CHANGED):
             break
-    yield Tell(outcome)
+    yield TellGiver(told)
     return None
 
 
@@ -267,7 +269,7 @@ class Space(small_search.Space[CommandsState]):
         waits |= {("retake", seat) for seat in model.retakes}
         return CommandsState(
             founded("i"),
-            (Process(),) * len(SEATS),
+            (SeatProcess(),) * len(SEATS),
             (NOT_BEGUN,) * count,
             (None,) * count,
             (0,) * count,
@@ -284,7 +286,8 @@ class Space(small_search.Space[CommandsState]):
             if place > END:
                 yield from self._go_on(state, number, seat, place)
             elif place == NOT_BEGUN and state.processes[seat].epoch is not None and not state.is_anew:
-                yield f"{asked.seat} is given {asked.id}", self._begun(state, number, seat)
+                begun = self._kernel.begin(give, REPLICAS[seat], asked)
+                yield f"{asked.seat} is given {asked.id}", self._settled(state, number, seat, begun)
         if state.joint != END and not state.is_anew:
             yield from self._insert(state)
         for arrival in arrivals(state.tree, state.late):
@@ -295,21 +298,17 @@ class Space(small_search.Space[CommandsState]):
             yield from self._of_seat(state, seat)
         if not state.is_anew:
             yield from self._of_table(state)
-            yield from self._of_copy(state)
-
-    def _begun(self, state: CommandsState, number: int, seat: int) -> CommandsState:
-        replica, process = REPLICAS[seat], state.processes[seat]
-        proposer = Proposer(replica, f"{SEATS[seat]}{process.number}".encode(), self._reached(state, seat))
-        assert process.epoch is not None
-        place = self._kernel.begin(give, proposer, fx.Epoch(process.epoch), self.model.gives[number])
-        return self._settled(state, number, seat, place)
-
-    @staticmethod
-    def _reached(state: CommandsState, seat: int) -> fx.LogIndex:
-        """Return an index that the log of a seat's shard has reached."""
-        begins = state.tree.get(layout.log(REPLICAS[seat].table))
-        # Where entries were removed the replica has pulled them; otherwise it may have pulled none.
-        return START if begins is None else log_start(REPLICAS[seat].table, begins).first
+        node = state.tree.get(commands(PLACE))
+        if self.model.copies and node is not None:
+            # The copy reads the version of `commands`, and checks it in its commit.
+            known = len(given_in(state.tree, shard_of(0)))
+            if state.copy is None:
+                yield "a copy is read", state._replace(copy=Copy(node.version, known))
+            elif state.copy.version >= 0:
+                is_applied = node.version == state.copy.version
+                self.probes.add("copied" if is_applied else "copy refused")
+                wrong = is_applied and known != state.copy.known
+                yield "the copy comes", state._replace(copy=Copy(-1, 0), wrong_copy=wrong)
 
     def _go_on(self, state: CommandsState, number: int, seat: int, place: int) -> Iterator[tuple[str, CommandsState]]:
         """Give each way in which the effect of a thread may end."""
@@ -339,11 +338,19 @@ class Space(small_search.Space[CommandsState]):
             case fx.AdoptEpoch(epoch):
                 newer = process._replace(epoch=max(epoch, process.epoch or 0))
                 return state._replace(processes=put(state.processes, seat, newer)), None
-            case Tell(outcome):
+            case TellGiver(outcome):
                 return self._hear(state, number, outcome), None
+            case AcceptCommand():
+                # The replica has pulled what was removed, and perhaps nothing else.
+                begins = state.tree.get(layout.log(REPLICAS[seat].table))
+                reached = START if begins is None else log_start(REPLICAS[seat].table, begins).first
+                me = f"{SEATS[seat]}{process.number}".encode()
+                return state, Accepted(me, fx.Epoch(process.epoch or 0), reached, STAGED)
+            case ReportTrouble():
+                return state, None
         return state, answer(state.tree, effect)
 
-    def _hear(self, state: CommandsState, number: int, outcome: ShardsOutcome) -> CommandsState:
+    def _hear(self, state: CommandsState, number: int, outcome: Told) -> CommandsState:
         """Let a client hear what became of its command."""
         match outcome:
             case ProposedInShards(written):
@@ -351,7 +358,7 @@ class Space(small_search.Space[CommandsState]):
                 twice = [each.id for each in self.model.gives].count(self.model.gives[number].id) > 1
                 heard = [each for each in state.told if isinstance(each, ProposedInShards)]
                 self.probes |= {"known" if twice and heard else "given", "in three" if len(written) == 3 else "given"}
-            case NotProposed(reason):
+            case fx.NotInserted(reason):
                 self.probes.add("columns changed" if reason == COLUMNS_CHANGED else "refused")
             case _:
                 self.probes.add(TOLD[type(outcome)])
@@ -397,7 +404,7 @@ class Space(small_search.Space[CommandsState]):
                 END if asked.seat == name and place != NOT_BEGUN else place
                 for asked, place in zip(self.model.gives, state.threads, strict=True)
             )
-            dead = put(state.processes, seat, Process(process.number + 1, None))
+            dead = put(state.processes, seat, SeatProcess(process.number + 1, None))
             yield f"{name} crashes", state._replace(processes=dead, threads=threads, budget=left)
         is_retaken = ("retake", name) in state.waits
         host = state.tree.get(layout.host(replica))
@@ -436,26 +443,14 @@ class Space(small_search.Space[CommandsState]):
                 self.probes.add("cleaned")
                 yield f"log {which} is cleaned", after._replace(tree=committed(state.tree, (begins, *gone)))
             elif what == "drop":
-                begun = begin_drop(ROOT, NAME)
-                tree = _run_to_commit(state.tree, begun)
+                begun, told = begin_drop(ROOT, NAME), cast("Any", None)
+                while not isinstance(effect := begun.send(told), fx.Commit):
+                    told = answer(state.tree, cast("Any", effect))
+                begun.close()
+                tree = committed(state.tree, effect.operations)
                 yield "a drop begins", after._replace(tree=tree, waits=after.waits | {("anew", "")})
             elif what == "anew":
                 yield "the table is created anew", after._replace(tree=founded("j"), is_anew=True)
-
-    def _of_copy(self, state: CommandsState) -> Iterator[tuple[str, CommandsState]]:
-        """Give what the copy does: it reads the version of `commands`, and checks it in its commit."""
-        node = state.tree.get(commands(PLACE))
-        if not self.model.copies or node is None:
-            return
-        known = len(given_in(state.tree, shard_of(0)))
-        if state.copy is None:
-            yield "a copy is read", state._replace(copy=Copy(node.version, known))
-        elif state.copy.version >= 0:
-            _, outcome = state.tree.commit((fx.Check(commands(PLACE), fx.Version(state.copy.version)),), 1)
-            is_applied = isinstance(outcome, fx.Applied)
-            self.probes.add("copied" if is_applied else "copy refused")
-            wrong = is_applied and known != state.copy.known
-            yield "the copy comes", state._replace(copy=Copy(-1, 0), wrong_copy=wrong)
 
 
 def fresh_in(before: Tree, after: Tree, shard: TablePlace) -> tuple[tuple[fx.LogIndex, Command], ...]:
@@ -467,12 +462,3 @@ def fresh_in(before: Tree, after: Tree, shard: TablePlace) -> tuple[tuple[fx.Log
 def inserts_in(tree: Tree, shard: TablePlace) -> tuple[fx.LogIndex, ...]:
     """Return where rows have come into a shard."""
     return tuple(index for index, entry in log_in(tree, shard) if isinstance(entry, GetEntry))
-
-
-def _run_to_commit(tree: Tree, procedure: fx.Procedure[Any]) -> Tree:
-    """Return the tree after the first commit of a procedure that meets no fault."""
-    outcome: Any = None
-    while not isinstance(effect := procedure.send(outcome), fx.Commit):
-        outcome = answer(tree, effect)  # type: ignore[arg-type]  # it reads
-    procedure.close()
-    return committed(tree, effect.operations)

@@ -73,6 +73,12 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
     finished: bool = False
 
 
+class MutationList(msgspec.Struct, frozen=True):
+    """The mutations of one replica."""
+
+    mutations: tuple[Mutation, ...]
+
+
 class Killed(msgspec.Struct, frozen=True):
     """What became of the killing of a mutation: so many parts stay as they were; the others are done."""
 

@@ -14,7 +14,7 @@ import msgspec
 
 from replitree.client.arguments import check_arguments
 from replitree.client.change.aside import TableAside
-from replitree.client.change.change_results import Killed, Mutation, OptimizeResult
+from replitree.client.change.change_results import Killed, Mutation, MutationList, OptimizeResult
 from replitree.client.change.changing import LOOK_S
 from replitree.client.change.columns import TableColumns
 from replitree.client.change.command import COMMAND_S, CommandResult
@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from replitree.client.table import Table
-
-
-class _Mutations(msgspec.Struct, frozen=True):
-    mutations: tuple[Mutation, ...]
 
 
 class _Paused(msgspec.Struct, frozen=True):
@@ -234,7 +230,7 @@ class TableChanges(TableColumns, TableStorage, TableTags, TableAside, TableStrea
 
     def mutations(self) -> tuple[Mutation, ...]:
         """Return the mutations that a replica has not finished, and the last ones that it has."""
-        _, found = self._commander.ask("GET", "mutations", _Mutations, timeout_s=LOOK_S)
+        _, found = self._commander.ask("GET", "mutations", MutationList, timeout_s=LOOK_S)
         return found.mutations
 
     def kill_mutation(self, index: int, *, timeout_s: float = COMMAND_S) -> Killed:

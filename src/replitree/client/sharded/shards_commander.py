@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from replitree.client.change.change_results import Killed, Mutation
+from replitree.client.change.change_results import Killed, Mutation, MutationList
 from replitree.client.change.changing import LOOK_S
 from replitree.client.change.command import CommandResult, check_id
 from replitree.client.sharded.side_by_side import SideBySide
@@ -40,10 +40,6 @@ class _Became(msgspec.Struct, frozen=True):
     removed: int | None = None
     added: int | None = None
     reason: str = ""
-
-
-class _Mutations(msgspec.Struct, frozen=True):
-    mutations: tuple[Mutation, ...]
 
 
 class _Given(msgspec.Struct, frozen=True):
@@ -92,7 +88,16 @@ class ShardsCommander:
                 written = by_name[name].written
                 (written.add_mutation if verb == "mutations" else written.add)(at)
         index = next((at for _, at in given.shards if at is not None), given.index)
-        return _summed(replace(given, index=index), told)
+        applied = [each.applied for each in told]
+        return replace(
+            given,
+            index=index,
+            applied=True if True in applied else None if None in applied else False,
+            finished=all(each.finished for each in told),
+            removed=_sum([each.removed for each in told]),
+            added=_sum([each.added for each in told]),
+            reason="; ".join(each.reason for each in told if each.reason and not each.finished),
+        )
 
     def mutations(self) -> tuple[Mutation, ...]:
         """Return the mutations that a replica of a shard has not finished, and the last ones that it has.
@@ -104,13 +109,23 @@ class ShardsCommander:
         """
 
         def ask(shard: ShardTable) -> tuple[Mutation, ...]:
-            return shard.commander.ask("GET", "mutations", _Mutations, timeout_s=LOOK_S)[1].mutations
+            return shard.commander.ask("GET", "mutations", MutationList, timeout_s=LOOK_S)[1].mutations
 
         by_id: dict[str, list[Mutation]] = {}
         for listed in self._beside.each(ask, self._shards()):
             for each in listed:
                 by_id.setdefault(each.id, []).append(each)
-        found = [_joined(each) for each in by_id.values()]
+        found = [
+            msgspec.structs.replace(
+                its[0],
+                parts_done=sum(each.parts_done for each in its),
+                parts_left=sum(each.parts_left for each in its),
+                tries=max(each.tries for each in its),
+                reason=next((each.reason for each in its if each.reason), ""),
+                finished=all(each.finished for each in its),
+            )
+            for its in by_id.values()
+        ]
         return tuple(sorted(found, key=lambda each: each.finished))
 
     def kill(self, command_id: str, timeout_s: float) -> Killed:
@@ -182,34 +197,9 @@ def _wait(shard: ShardTable, index: int | None, deadline: float) -> _Became:
         return _Became(None, finished=False, reason=f"shard {shard.name}: {error}")
 
 
-def _summed(given: CommandResult, told: Sequence[_Became]) -> CommandResult:
-    """Return what became of a command in all shards."""
-    applied = [each.applied for each in told]
-    return replace(
-        given,
-        applied=True if True in applied else None if None in applied else False,
-        finished=all(each.finished for each in told),
-        removed=_sum([each.removed for each in told]),
-        added=_sum([each.added for each in told]),
-        reason="; ".join(each.reason for each in told if each.reason and not each.finished),
-    )
-
-
 def _sum(counts: Sequence[int | None]) -> int | None:
     known = [each for each in counts if each is not None]
     return sum(known) if len(known) == len(counts) else None
-
-
-def _joined(listed: Sequence[Mutation]) -> Mutation:
-    """Return a mutation as one, of what several shards say."""
-    return msgspec.structs.replace(
-        listed[0],
-        parts_done=sum(each.parts_done for each in listed),
-        parts_left=sum(each.parts_left for each in listed),
-        tries=max(each.tries for each in listed),
-        reason=next((each.reason for each in listed if each.reason), ""),
-        finished=all(each.finished for each in listed),
-    )
 
 
 __all__ = ["ShardsCommander"]

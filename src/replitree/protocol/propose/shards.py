@@ -319,72 +319,50 @@ def _settle(
 
 def _plan(own: TablePlace, asked: ShardsCommand, bytes_max: int) -> fx.Procedure[_Plan | NotProposed]:
     """Read the shards, and return what the commit does."""
-    place = layout.sharded_of(own)
+    place, command = layout.sharded_of(own), asked.entry.id
     found = yield from _read(own, asked)
     if found is None:
         return NotProposed("the sharded table is being dropped")
-    take, columns = _take(place, asked.entry.id, found), _of_columns(place, asked, found)
-    operations = (take, *_of_table(place, asked, found), *columns, *_appends(asked, found))
+    targets = found.targets
+    inserts = tuple(
+        ShardInsert(each.place.name, each.place.incarnation, fx.StagingId(command), int(each.log_from))
+        for each in targets
+    )
+    # First of all: a repetition must learn where the command is, whatever has changed since.
+    take = fx.Create(
+        layout.joint_token(place, command_block(command)), encode_token(TokenValue(fx.JointId(command), inserts))
+    )
+    counter = commands(place)
+    operations: list[fx.Operation] = [
+        take,
+        fx.Check(layout.shard_map(place), found.map_version),
+        fx.Set(counter, b"", fx.ANY_VERSION) if found.has_commands else fx.Create(counter),
+    ]
+    columns: tuple[fx.Operation, ...] = ()
+    shards = tuple(layout.columns(each.place) for each in targets)
+    if asked.columns is not None:
+        columns = tuple(fx.Set(path, *asked.columns) for path in (places.columns(place), *shards))
+    elif isinstance(asked.entry, MutateEntry):
+        # No earlier part has later columns than the mutation knows.
+        columns = tuple(fx.Check(path, asked.entry.schema_version - 1) for path in shards)
+    operations += columns
+    operations += (fx.Check(layout.open_log(each.place), fx.ANY_VERSION) for each in targets)
+    if asked.settings is not None:
+        nodes = ((places.metadata(place), found.metadata), *((layout.metadata(t.place), t.metadata) for t in targets))
+        operations += (
+            fx.Set(path, asked.settings(node.value), node.version) for path, node in nodes if node is not None
+        )
+    # The entries come last, in the order of the shards.
+    for each in targets:
+        entry = asked.entry_in(each.place, None if each.is_owner else each.log_from)
+        operations.append(fx.Create(layout.log_create(each.place), encode_entry(entry), sequential=True))
     size = bytes_of(operations)
     if size > bytes_max:
         return NotProposed(
-            f"the command would take {size:,} bytes of coordination in one commit over {len(found.targets)} shards, and"
+            f"the command would take {size:,} bytes of coordination in one commit over {len(targets)} shards, and"
             f" {bytes_max:,} are the limit"
         )
-    return _Plan(take, columns, operations, found.targets)
-
-
-def _take(place: str, command: fx.EntryId, found: _Shards) -> fx.Create:
-    """Return what takes the command's id: first of all, so that a repetition is told so."""
-    its = tuple(
-        ShardInsert(each.place.name, each.place.incarnation, fx.StagingId(command), int(each.log_from))
-        for each in found.targets
-    )
-    return fx.Create(
-        layout.joint_token(place, command_block(command)), encode_token(TokenValue(fx.JointId(command), its))
-    )
-
-
-def _of_table(place: str, asked: ShardsCommand, found: _Shards) -> tuple[fx.Operation, ...]:
-    """Return what checks and changes the sharded table's own nodes, but for its columns."""
-    counts: fx.Operation = (
-        fx.Set(commands(place), b"", fx.ANY_VERSION) if found.has_commands else fx.Create(commands(place))
-    )
-    unchanged = fx.Check(layout.shard_map(place), found.map_version)
-    if asked.settings is None or found.metadata is None:
-        return unchanged, counts
-    settings = asked.settings(found.metadata.value)
-    return unchanged, counts, fx.Set(places.metadata(place), settings, found.metadata.version)
-
-
-def _of_columns(place: str, asked: ShardsCommand, found: _Shards) -> tuple[fx.Operation, ...]:
-    """Return what changes the columns of the table and of every shard, or proves that they are those of a mutation."""
-    shards = tuple(layout.columns(each.place) for each in found.targets)
-    if asked.columns is not None:
-        return tuple(fx.Set(path, *asked.columns) for path in (places.columns(place), *shards))
-    if isinstance(asked.entry, MutateEntry):
-        # No earlier part has later columns than the mutation knows.
-        return tuple(fx.Check(path, asked.entry.schema_version - 1) for path in shards)
-    return ()
-
-
-def _appends(asked: ShardsCommand, found: _Shards) -> tuple[fx.Operation, ...]:
-    """Return what changes the settings of every shard and appends to its log; the entries come last, in the shards' order."""
-    before: list[fx.Operation] = []
-    for each in found.targets:
-        before.append(fx.Check(layout.open_log(each.place), fx.ANY_VERSION))
-        if asked.settings is not None and each.metadata is not None:
-            settings = asked.settings(each.metadata.value)
-            before.append(fx.Set(layout.metadata(each.place), settings, each.metadata.version))
-    entries = (
-        fx.Create(
-            layout.log_create(each.place),
-            encode_entry(asked.entry_in(each.place, None if each.is_owner else each.log_from)),
-            sequential=True,
-        )
-        for each in found.targets
-    )
-    return *before, *entries
+    return _Plan(take, columns, tuple(operations), targets)
 
 
 __all__ = ["ProposedInShards", "ShardScope", "ShardsCommand", "ShardsOutcome", "find_in_shards", "propose_to_shards"]

@@ -21,7 +21,8 @@ from replitree.protocol.upkeep.consumers import HOLD_BYTES_MAX, HOLD_S
 from replitree.replica.http.gate import DIGITS_MAX, WAIT_S_DEFAULT, number, seconds, shortened, wait_until, whole_number
 from replitree.replica.http.http_base import Handlers, json_response, read_body
 from replitree.replica.http.snapshot_requests import version_here
-from replitree.replica.parts.commands import Appended, DropWish, MutationWish, merge_outcome, mutations, outcome_of
+from replitree.replica.parts.became import merge_outcome, mutations, outcome_of
+from replitree.replica.parts.commands import Appended, DropWish, MutationWish
 from replitree.replica.parts.merges import OptimizeWish
 from replitree.replica.table.consuming import ConsumerWish
 from replitree.replica.table.table_replica import TableReplica

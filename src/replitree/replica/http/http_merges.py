@@ -13,7 +13,7 @@ from replitree.replica.http.gate import WAIT_S_DEFAULT, Tables, encode_json, sec
 from replitree.replica.http.http_base import Handlers, json_response, read_body
 from replitree.replica.http.snapshot_requests import readers_machine
 from replitree.replica.kit.old_parts import LEASE_S_MAX
-from replitree.replica.parts.commands import merge_outcome, outcome_of
+from replitree.replica.parts.became import merge_outcome, outcome_of
 from replitree.replica.parts.merges import OptimizeWish
 from replitree.replica.parts.prepared import Planned, ResultWish
 from replitree.replica.table.rewrites import BegunRewrite, RewriteWish, SentFiles

@@ -138,15 +138,13 @@ def check_key_kept(before: TableDefinition, after: TableDefinition, key: Sequenc
     by_id = {column.id: column for column in after.columns}
     for column in shard_key(before, key):
         changed = by_id.get(column.id)
-        if changed is None or changed.nullable or not _is_kept(column.arrow_type, changed.arrow_type):
+        found, target = column.arrow_type, None if changed is None else changed.arrow_type
+        is_same = target is not None and (found == target or keeps_buckets(found, target))
+        if changed is None or changed.nullable or not is_same:
             raise BadInput(
                 f"{column.name!r} is a column of the shard key, whose values say which shard has a row: it can be renamed, and"
                 " widened up to int, and nothing else"
             )
-
-
-def _is_kept(found: pa.DataType, target: pa.DataType) -> bool:
-    return bool(found == target) or keeps_buckets(found, target)
 
 
 def split_by_shard(rows: pa.Table, definition: TableDefinition, shard_map: ShardMap) -> list[ShardRows]:
