@@ -93,6 +93,25 @@ def test_a_delete_by_the_shard_key_concerns_one_shard(table: ShardedTable) -> No
     assert keys(table) == [key for key in range(40) if key not in (7, 8)]
 
 
+def test_a_mutation_replaces_parts_of_the_partitions_that_it_concerns(
+    connection: Connection, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(connection, partition_by="truncate(10, k)")
+    table.insert(rows(0, 40))
+
+    def wait_executed() -> None:
+        # What the replica that is asked has not executed yet is in scope.
+        for name in table.info.names:
+            cluster.wait_alike(name)
+
+    wait_executed()
+    assert table.delete("k >= 20 and k < 25").removed == 2, "one part of each shard"
+    wait_executed()
+    monkeypatch.setattr("replitree.client.sharded.shards_commander.ShardsCommander._scopes", lambda *_: {})
+    assert table.delete("k >= 30 and k < 35").removed == 1 + 4, "the shard that was asked knows its own scope"
+    assert keys(table) == [*range(20), *range(25, 30), *range(35, 40)]
+
+
 def test_a_command_is_once_in_the_logs_however_often_it_is_given(table: ShardedTable, other: Connection) -> None:
     first = table.update({"v": "v + 1"}, "k >= 0", command_id="mine")
     again = other.table("d").update({"v": "v + 1"}, "k >= 0", command_id="mine")

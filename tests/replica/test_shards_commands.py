@@ -214,14 +214,33 @@ def test_a_command_reaches_a_shard_that_has_come_since_its_map_was_read(filled: 
     assert all(isinstance(log(filled, shard)[1], MutateEntry) for shard in range(2))
 
 
-def test_the_scope_of_a_mutation_is_that_of_the_shard_that_was_asked(filled: InProcessCluster) -> None:
-    first = filled.nodes[0]
-    wait_for(lambda: not first.table(NAMES[0]).progress.queue_length(), "it has executed everything")
-    first.post("mutations", {"sql": "DELETE FROM d WHERE k > 50"}, table=NAMES[0])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_mutation_has_a_scope_in_each_shard_that_has_told_one(filled: InProcessCluster, is_known: bool) -> None:
+    first, second = filled.nodes
+    for node, name in ((first, NAMES[0]), (second, NAMES[1])):
+        wait_for(lambda node=node, name=name: not node.table(name).progress.queue_length(), "it has executed all")  # type: ignore[misc]
+    body = {"sql": "DELETE FROM d WHERE k > 50"}
+    there = second.post("shards/scope", body, table=NAMES[1])["scope"]
+    assert there == {"schema_version": 1, "partitions": ["all"], "since": 1}
+    # What was found with other columns does not count.
+    there["schema_version"] += 0 if is_known else 1
+    first.post("mutations", {**body, "scopes": {NAMES[1]: there}}, table=NAMES[0])
     own, other = (log(filled, shard)[1] for shard in range(2))
-    assert (own.partitions, other.partitions) == ((), UNSET)
+    assert (own.partitions, other.partitions) == ((), ("all",) if is_known else UNSET)
     wait_shown(filled, 0, keys(0))
     wait_shown(filled, 1, [])
+
+
+def test_scopes_that_are_too_large_for_the_commit_are_left_out(
+    filled: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = filled.nodes[0]
+    scope = {"schema_version": 1, "partitions": [f"p{number}" for number in range(200)], "since": 0}
+    monkeypatch.setattr("replitree.protocol.propose.shards.propose_to_shards.__defaults__", (2_000,))
+    first.post("mutations", {"sql": "DELETE FROM d WHERE k > 50", "scopes": {NAMES[1]: scope}}, table=NAMES[0])
+    assert [log(filled, shard)[1].partitions for shard in range(2)] == [UNSET, UNSET]
+    columns = ", ".join(f"ADD COLUMN w{number} bigint" for number in range(40))
+    assert "bytes of coordination" in refused(first, "alter", {"sql": columns}, status=503)
 
 
 def test_rows_come_into_both_shards_while_commands_do(cluster: InProcessCluster) -> None:

@@ -9,6 +9,9 @@ refused for now (`Unavailable`)              it is certainly in no log: a replic
 "outcome unknown"                            raised: the command's id repeats it, at whichever shard
 ===========================================  =================================================================
 
+Before a mutation a replica of each shard is asked which partitions it concerns there, and the answers go with the command.  A
+shard that does not answer replaces all its parts.
+
 A shard that can't be asked does not make a command fail that is in the logs: its result is not finished, and says why.
 """
 
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
     from replitree.client.sharded.shard_table import ShardTable
 
 
+SCOPE_S = 2.0
+"""How long a replica may look for the scope of a mutation, in seconds."""
+
+
 class _Became(msgspec.Struct, frozen=True):
     """What a replica says of a command in its shard; as of `CommandResult`."""
 
@@ -44,6 +51,10 @@ class _Became(msgspec.Struct, frozen=True):
 
 class _Given(msgspec.Struct, frozen=True):
     shards: tuple[tuple[str, int | None], ...]
+
+
+class _Scope(msgspec.Struct, frozen=True):
+    scope: dict[str, Any] | None = None
 
 
 class ShardsCommander:
@@ -73,6 +84,8 @@ class ShardsCommander:
         """
         known_as, deadline = check_id(command_id), time.monotonic() + timeout_s
         shards = self._asked_first()
+        if verb == "mutations":
+            body = {**body, "scopes": self._scopes(shards, body)}
         asked, given = self._give(shards, verb, body, known_as, timeout_s)
         by_name = {each.name: each for each in shards}
 
@@ -159,6 +172,21 @@ class ShardsCommander:
 
         killed = self._beside.each(kill, given.shards)
         return Killed(killed[0].index, sum(each.killed for each in killed), all(each.finished for each in killed))
+
+    def _scopes(self, shards: Sequence[ShardTable], body: dict[str, Any]) -> dict[str, Any]:
+        """Return which partitions a mutation concerns, by the name of the shard, of those that can tell."""
+
+        def ask(shard: ShardTable) -> Any:
+            if not any(replica.active for replica in shard.replicas()):
+                return None
+            try:
+                return shard.commander.ask("POST", "shards/scope", _Scope, body, timeout_s=SCOPE_S)[1].scope
+            except Unavailable:
+                return None
+
+        # The replica that puts the command into the logs is most likely one of the first shard, and looks itself.
+        found = zip(shards[1:], self._beside.each(ask, shards[1:]), strict=True)
+        return {shard.name: scope for shard, scope in found if scope is not None}
 
     def _asked_first(self) -> list[ShardTable]:
         """Return the shards; first those that have a replica which is active now."""

@@ -30,7 +30,8 @@ had, the answer is "unknown", never "failed".
 
 *Scopes.*  A mutation replaces the parts of the partitions that its entry lists.  What can match is known of each shard by
 itself, so each entry has a scope of its own; without one it concerns all parts of its shard.  In a shard that by the map can
-have no matching row the scope is empty.
+have no matching row the scope is empty.  The client asks a replica of each other shard for the scope there.  Scopes that would
+make the commit too large are left out.
 
 Absent on purpose: rewrites, which name parts of one shard, materialised views, which shards do not have, and the wait until all
 shards have executed the command: its client asks a replica of each.
@@ -39,7 +40,7 @@ shards have executed the command: its client asks a replica of each.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import msgspec
@@ -352,17 +353,24 @@ def _plan(own: TablePlace, asked: ShardsCommand, bytes_max: int) -> fx.Procedure
         operations += (
             fx.Set(path, asked.settings(node.value), node.version) for path, node in nodes if node is not None
         )
+
+    def appended(command: ShardsCommand) -> tuple[fx.Create, ...]:
+        entries = ((each, command.entry_in(each.place, None if each.is_owner else each.log_from)) for each in targets)
+        return tuple(
+            fx.Create(layout.log_create(each.place), encode_entry(entry), sequential=True) for each, entry in entries
+        )
+
     # The entries come last, in the order of the shards.
-    for each in targets:
-        entry = asked.entry_in(each.place, None if each.is_owner else each.log_from)
-        operations.append(fx.Create(layout.log_create(each.place), encode_entry(entry), sequential=True))
-    size = bytes_of(operations)
+    appends = appended(asked)
+    if bytes_of((*operations, *appends)) > bytes_max:
+        appends = appended(replace(asked, scopes={}))
+    size = bytes_of((*operations, *appends))
     if size > bytes_max:
         return NotProposed(
             f"the command would take {size:,} bytes of coordination in one commit over {len(targets)} shards, and"
             f" {bytes_max:,} are the limit"
         )
-    return _Plan(take, columns, tuple(operations), targets)
+    return _Plan(take, columns, (*operations, *appends), targets)
 
 
 __all__ = ["ProposedInShards", "ShardScope", "ShardsCommand", "ShardsOutcome", "find_in_shards", "propose_to_shards"]

@@ -22,7 +22,7 @@ from replitree.replica.http.gate import DIGITS_MAX, WAIT_S_DEFAULT, number, seco
 from replitree.replica.http.http_base import Handlers, json_response, read_body
 from replitree.replica.http.snapshot_requests import version_here
 from replitree.replica.parts.became import merge_outcome, mutations, outcome_of
-from replitree.replica.parts.commands import Appended, DropWish, MutationWish
+from replitree.replica.parts.commands import Appended, DropWish, MutationWish, ScopeThere
 from replitree.replica.parts.merges import OptimizeWish
 from replitree.replica.table.consuming import ConsumerWish
 from replitree.replica.table.table_replica import TableReplica
@@ -38,7 +38,7 @@ _Block = Annotated[int, msgspec.Meta(gt=-(10**DIGITS_MAX), lt=10**DIGITS_MAX)]
 
 
 class MutationBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a mutation: a statement, or its pieces."""
+    """Body of a mutation: a statement, or its pieces; `scopes`: by the name of the shard, what its replica has found."""
 
     sql: str | None = None
     kind: str | None = None
@@ -46,6 +46,7 @@ class MutationBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     assignments: tuple[tuple[str, str], ...] = ()
     partition: str | None = None
     id: str | None = None
+    scopes: dict[str, ScopeThere] = {}
 
 
 class DropBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -158,6 +159,7 @@ class CommandHandlers(Handlers):
             web.post(f"{table}/mutations", self._mutate),
             web.get(f"{table}/commands/{{index}}", self._command),
             web.get(f"{table}/shards/commands/{{id}}", self._in_shards),
+            web.post(f"{table}/shards/scope", self._scope),
             web.get(f"{table}/mutations", self._mutations),
             web.delete(f"{table}/mutations/{{index}}", self._kill),
             web.post(f"{table}/drop", self._drop),
@@ -189,7 +191,7 @@ class CommandHandlers(Handlers):
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, MutationBody)
         wish = MutationWish(body.sql, body.kind, body.where, body.assignments, body.partition)
-        appended = await asyncio.to_thread(table.commands.mutate, wish, body.id)
+        appended = await asyncio.to_thread(table.commands.mutate, wish, body.id, body.scopes)
         return json_response(await _became(table, appended, wait_s))
 
     async def _drop(self, request: web.Request) -> web.Response:
@@ -242,6 +244,14 @@ class CommandHandlers(Handlers):
         table, command = self._table(request), EntryId(request.match_info["id"])
         found = await asyncio.to_thread(table.commands.in_shards, command)
         return json_response({"shards": found})
+
+    async def _scope(self, request: web.Request) -> web.Response:
+        """Say which partitions of this shard a mutation concerns; nothing: all."""
+        table = self._table(request)
+        body = await read_body(request, MutationBody)
+        wish = MutationWish(body.sql, body.kind, body.where, body.assignments, body.partition)
+        found = await asyncio.to_thread(table.commands.scope, wish)
+        return json_response({} if found is None else {"scope": msgspec.to_builtins(found)})
 
     async def _kill(self, request: web.Request) -> web.Response:
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)

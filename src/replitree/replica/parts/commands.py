@@ -11,12 +11,14 @@ The methods here block; they are called in threads of their own.  Waiting for th
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
+import msgspec
+from msgspec import UNSET, structs
 
 from replitree.errors import (
     BadInput,
@@ -42,10 +44,11 @@ from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.program.commands import accept_command, kill
 from replitree.protocol.program.stages import KillTurn, Then
 from replitree.protocol.propose.propose import COLUMNS_CHANGED, STORAGE_CHANGED, VIEWS_CHANGED, Forgotten, find_command
-from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand
+from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand, ShardScope
 from replitree.protocol.sharded.places import is_shard_name, sharded_name
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
 from replitree.protocol.shares.table_store import sharing_nodes
+from replitree.protocol.state.mutation_scope import scoped
 from replitree.protocol.state.pull import Place
 from replitree.replica.kit.payloads import Detached
 from replitree.replica.kit.usable_store import check_usable
@@ -70,6 +73,8 @@ ALTERS_MAX = 10
 
 ID_CHARACTERS_MAX = 100
 
+NO_SCOPES: Mapping[str, Any] = MappingProxyType({})
+
 
 @dataclass(frozen=True, slots=True)
 class MutationWish:
@@ -80,6 +85,22 @@ class MutationWish:
     where: str | None = None
     assignments: tuple[tuple[str, str], ...] = ()
     partition: str | None = None
+
+
+class ScopeThere(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The scope of a mutation in one shard, as a replica of it has found it.
+
+    Attributes
+    ----------
+    schema_version
+        Version of the columns that the condition was read with.
+    partitions, since
+        As of `MutateEntry`.
+    """
+
+    schema_version: int
+    partitions: tuple[str, ...]
+    since: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +171,17 @@ class Commands:
         is_shard = is_shard_name(context.replica.table.name)
         self._shards = ShardsCommands(context, availability) if is_shard else None
 
-    def mutate(self, wish: MutationWish, command_id: str | None) -> Appended:
+    def mutate(
+        self, wish: MutationWish, command_id: str | None, scopes: Mapping[str, ScopeThere] = NO_SCOPES
+    ) -> Appended:
         """Append a mutation.
+
+        Parameters
+        ----------
+        wish, command_id
+            What, and its id; None: a new one.
+        scopes
+            Of a shard: what `scope` has found in the others.
 
         Raises
         ------
@@ -185,12 +215,41 @@ class Commands:
             look = None
             if can_judge_before_merges(mutation, definition):
                 look = partial(self._look_at_parts, mutation, definition)
-            owners = None if self._shards is None else self._shards.owners(mutation, definition)
+            there: dict[str, ShardScope] = {}
+            owners = None
+            if self._shards is not None:
+                owners = self._shards.owners(mutation, definition)
+                there = {
+                    shard: ShardScope(found.partitions, fx.LogIndex(found.since))
+                    for shard, found in scopes.items()
+                    if found.schema_version == definition.schema_version
+                }
             try:
-                return self._append(entry, look=look, owners=owners)
+                return self._append(entry, look=look, owners=owners, scopes=there)
             except SchemaMismatch:
                 definition = self._context.definitions.refresh()
         raise Unavailable("others change the columns all the time; nothing was changed, try again")
+
+    def scope(self, wish: MutationWish) -> ScopeThere | None:
+        """Return the scope of a mutation in this shard, for a replica of another one that appends it; None: all parts.
+
+        Raises
+        ------
+        BadInput
+            It can't be read, or can't be done to this table.
+        """
+        from replitree.storage.sql.mutation import can_judge_before_merges
+
+        definition = self._context.definitions.refresh()
+        mutation = _mutation(wish, self._as_named(definition))
+        if not can_judge_before_merges(mutation, definition):
+            return None
+        version, seen = definition.schema_version, self._look_at_parts(mutation, definition)
+        entry = MutateEntry("", fx.EntryId(""), wish.partition or EVERY_PARTITION, mutation.text, version)
+        found = entry if seen.place is None else scoped(entry, seen.place, seen.is_left)
+        if found.partitions is UNSET or found.since is UNSET:
+            return None
+        return ScopeThere(version, found.partitions, found.since)
 
     def _as_named(self, definition: TableDefinition) -> TableDefinition:
         """Return a definition under the name that users know the table by."""
@@ -462,6 +521,7 @@ class Commands:
         views: Views = NO_VIEWS,
         settings: Callable[[bytes], bytes] | None = None,
         owners: Callable[[ShardMap], tuple[Shard, ...]] | None = None,
+        scopes: Mapping[str, ShardScope] = NO_SCOPES,
     ) -> Appended:
         """Append a command, of a shard to the logs of all shards, unless one with its id is there: then return that.
 
@@ -471,11 +531,11 @@ class Commands:
             Looks at the parts here, to find the scope of a mutation.
         columns, storage, views
             As of `propose`.
-        settings, owners
+        settings, owners, scopes
             Of a shard, as of `ShardsCommand`.
         """
         if self._shards is not None:
-            for_all = ShardsCommand(entry, columns, settings, owners=owners)
+            for_all = ShardsCommand(entry, columns, settings, scopes, owners)
             return self._in_shards(entry.id, self._shards.append(for_all, look))
         asked = (entry, look is not None, columns, storage, views)
         match append_command(self._context, self._availability, accept_command, entry.id, asked, look):
