@@ -245,12 +245,12 @@ def test_a_handle_with_older_columns_inserts_as_into_any_table(table: ShardedTab
     elsewhere = other.table("d")
     table.add_column("w", "bigint", default="7")
     elsewhere.insert(rows(40, 10))
-    assert table.to_arrow(["w"], "k >= 40")["w"].to_pylist() == [7] * 10
+    assert table.to_arrow(["w"], "k >= 40", level="linearizable")["w"].to_pylist() == [7] * 10
     table.drop_column("v")
     with pytest.raises(SchemaMismatch):
         elsewhere.insert(rows(50, 10))
     elsewhere.insert({"k": [60, 61], "s": ["a", "b"]})
-    assert keys(table, "k >= 40") == [*range(40, 50), 60, 61]
+    assert keys(table, "k >= 40", level="linearizable") == [*range(40, 50), 60, 61]
 
 
 def test_large_inserts_split_by_older_columns_come_in(
@@ -260,7 +260,7 @@ def test_large_inserts_split_by_older_columns_come_in(
     elsewhere = other.table("d")
     table.add_column("w", "bigint", default="7")
     assert elsewhere.insert(rows(40, 20)).outcome == "inserted"
-    assert table.to_arrow(["w"], "k >= 40")["w"].to_pylist() == [7] * 20
+    assert table.to_arrow(["w"], "k >= 40", level="linearizable")["w"].to_pylist() == [7] * 20
 
 
 def test_the_shard_key_stays_and_rows_keep_their_shards(connection: Connection) -> None:

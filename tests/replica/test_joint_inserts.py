@@ -53,7 +53,9 @@ def written(answer: dict[str, Any]) -> list[tuple[str, int | None]]:
 # --- without trouble --------------------------------------------------------------------------------------------------------
 
 
-def test_a_process_that_coordinates_for_two_shards_names_each_joint_insert_differently(cluster: InProcessCluster) -> None:
+def test_a_process_that_coordinates_for_two_shards_names_each_joint_insert_differently(
+    cluster: InProcessCluster,
+) -> None:
     first, _ = cluster.nodes
     joints = set[str]()
     for shard in (0, 1):

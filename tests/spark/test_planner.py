@@ -203,7 +203,7 @@ def test_executors_of_a_cluster_get_urls_and_not_paths_and_no_url_has_the_token(
     assert options["fs.replitree.folder"] == "/somewhere/parts"
     (file,) = manifest.files
     url = f"replitree://parts/t/all_3_3_0/{file.bytes}-{file.checksum}/data-0.parquet"
-    assert answer.files(loaded["handle"], "k = 1") == [(url, file.bytes, 0, "all_3_3_0")]
+    assert answer.files(loaded["handle"], "k = 1") == [(url, file.bytes, 0, "all_3_3_0", -1)]
     assert answer.files(loaded["handle"], "k = 3") == [], "parts are pruned"
     assert TOKEN not in url + str(options)
 

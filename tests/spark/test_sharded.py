@@ -63,7 +63,7 @@ def create(made: Planner, **properties: str) -> None:
     made.answer(PlannerRequest(1, "create", table="d", columns=COLUMNS, properties=SHARDED | properties))
 
 
-def keys_in(files: list[tuple[str, int, int, str]]) -> list[int]:
+def keys_in(files: list[tuple[str, int, int, str, int]]) -> list[int]:
     return sorted(k for path, *_ in files for k in pq.read_table(path, columns=["k"]).column("k").to_pylist())
 
 
@@ -351,7 +351,6 @@ def test_jobs_that_a_sharded_table_can_not_do_are_refused(
     with writing(connection, monkeypatch):
         for more, overwrite in (
             ({}, True),
-            ({"mergeschema": "true"}, False),
             ({"record": "/tmp/history"}, False),
             ({"replica": "r1"}, False),
         ):
