@@ -53,6 +53,7 @@ from replitree.protocol.core.views import Feeding, ViewsValue, ViewValue, decode
 from replitree.protocol.execute.drop import execute_drop
 from replitree.protocol.execute.mutate import kill_mutation
 from replitree.protocol.sharded.cut import name_ensemble
+from replitree.protocol.sharded.default_sharding import DefaultSharding, decode_default, encode_default
 from replitree.protocol.sharded.life import DROPPING, MADE, Life, decode_life, encode_life
 from replitree.protocol.sharded.placement import Placement, decode_placement, encode_placement
 from replitree.protocol.sharded.shard_map import Shard, decode_map, encode_map, first_map, rebalanced
@@ -249,6 +250,14 @@ def test_placement_of_shards() -> None:
     assert [value.hosts(Shard(number), "r1") for number in (0, 1, 3)] == [True, True, False]
     with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
         decode_placement(frozen.replace(b'"format":1', b'"format":2'), "here")
+
+
+def test_how_a_cluster_hosts_new_sharded_tables() -> None:
+    value = DefaultSharding(2, 3)
+    frozen = (FROZEN / "default-sharding-1.json").read_bytes()
+    assert (decode_default(frozen, "here"), encode_default(value)) == (value, frozen)
+    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
+        decode_default(frozen.replace(b'"format":1', b'"format":2'), "here")
 
 
 def test_the_log_of_a_table_with_views_is_refused_by_earlier_versions() -> None:

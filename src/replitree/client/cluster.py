@@ -45,6 +45,7 @@ from replitree.coordination.supervise import LOG_BYTES_MAX, LOG_FILES, Supervise
 from replitree.coordination.url import parse_url
 from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError
 from replitree.protocol.core.layout import check_replica_name
+from replitree.protocol.sharded.default_sharding import DefaultSharding
 
 REPLICAS_MAX = 16
 START_S_MAX = 60.0
@@ -62,15 +63,20 @@ TOKEN_FILE = "token"  # noqa: S105 - the name of a file
 
 
 @check_arguments
-def local(replicas: int = 3, folder: str | os.PathLike[str] | None = None) -> LocalCluster:
+def local(
+    replicas: int = 3, folder: str | os.PathLike[str] | None = None, *, shards: int | None = None
+) -> LocalCluster:
     """Start a cluster on this machine and connect to it.
 
     Parameters
     ----------
     replicas
-        How many; they are named ``r1``, ``r2``, ….
+        How many; they are named ``r1``, ``r2``, ….  With `shards`: how many for each shard.
     folder
         Where everything goes, and stays; by default a temporary folder that `close` removes.
+    shards
+        Start `shards` times `replicas` replicas.  A sharded table that is created there gets so many shards, each with
+        replicas of its own, unless its creator says otherwise (``docs/sharded-cluster.md``).
 
     Returns
     -------
@@ -84,7 +90,7 @@ def local(replicas: int = 3, folder: str | os.PathLike[str] | None = None) -> Lo
     ReplicaUnavailable
         A replica did not start; the message has its last words.
     BadInput
-        `folder` is a file.
+        `folder` is a file, or there would be more than 16 replicas.
 
     Examples
     --------
@@ -95,7 +101,7 @@ def local(replicas: int = 3, folder: str | os.PathLike[str] | None = None) -> Lo
             table.insert({"k": [1, 2], "v": [0.5, None]})
             print(table.to_arrow())
     """
-    cluster = LocalCluster(folder, replicas)
+    cluster = LocalCluster(folder, replicas, shards=shards)
     cluster.open()
     return cluster
 
@@ -109,7 +115,9 @@ class LocalCluster(Connection):
     folder
         Where everything goes; None: a temporary folder, removed by `close`.
     replicas
-        How many.
+        How many; with `shards`: how many for each shard.
+    shards
+        How many shards sharded tables get by default; None: the cluster is not started for them.
     zookeeper
         Url of a ZooKeeper to use instead of an embedded one.
     durable
@@ -123,13 +131,17 @@ class LocalCluster(Connection):
         folder: str | os.PathLike[str] | None = None,
         replicas: int = 3,
         *,
+        shards: int | None = None,
         zookeeper: str | None = None,
         durable: bool = True,
         settings: Mapping[str, object] | None = None,
     ) -> None:
-        if not 1 <= replicas <= REPLICAS_MAX:
-            raise BadInput(f"a local cluster has 1 to {REPLICAS_MAX} replicas, not {replicas}")
-        names = tuple(f"r{number}" for number in range(1, replicas + 1))
+        servers = replicas * (1 if shards is None else shards)
+        if not 1 <= servers <= REPLICAS_MAX:
+            product = "" if shards is None else f" ({shards} shards with {replicas} each)"
+            raise BadInput(f"a local cluster has 1 to {REPLICAS_MAX} replicas, not {servers}{product}")
+        names = tuple(f"r{number}" for number in range(1, servers + 1))
+        self._hosting = None if shards is None else DefaultSharding(shards, replicas)
         super().__init__(Access(zookeeper or "zk://127.0.0.1", "", names))
         if zookeeper is not None:
             parse_url(zookeeper)
@@ -202,6 +214,10 @@ class LocalCluster(Connection):
                 process.launch()
             for process in self._processes.values():
                 process.wait_ready()
+            if self._hosting is not None:
+                from replitree.client.transport.hosting import write_default
+
+                write_default(self.catalog, self._hosting)
             self._write_cluster_file()
         except BaseException:
             self.close()

@@ -205,10 +205,11 @@ class Connection:
         shard_by
             Make a sharded table (``docs/sharded-tables.md``): the columns whose values decide which shard has a row.
         shards, buckets
-            Of a sharded table: how many shards it has, 2 by default, and into how many buckets its rows are divided, a power of
-            two, 256 by default.
+            Of a sharded table: how many shards it has, and into how many buckets its rows are divided, a power of two, 256 by
+            default.  The number of shards is that of `replitree up --shards`, or 2.
         replicas
-            Of a sharded table: how many replicas host each shard.  By default all host every shard.
+            Of a sharded table: how many replicas host each shard.  By default as many as the cluster was started with for
+            each shard (`replitree up --shards`), otherwise all host every shard.
         wait_replicas
             How many replicas to wait for; by default all of a local cluster's, or one.  Of a sharded table: for each shard.
         timeout_s
@@ -252,10 +253,12 @@ class Connection:
         wanted = max(1, len(self._access.replicas)) if wait_replicas is None else wait_replicas
         if shard_by:
             from replitree.client.sharded.sharded_catalog import Sharding, create
+            from replitree.client.transport.hosting import read_default
 
-            create(self.catalog, definition, Sharding.of(shard_by, shards, buckets, replicas))
-            if wait_replicas is None and replicas is not None:
-                wanted = replicas
+            sharding = Sharding.of(shard_by, shards, buckets, replicas, read_default(self.catalog))
+            create(self.catalog, definition, sharding)
+            if wait_replicas is None and sharding.replicas is not None:
+                wanted = sharding.replicas
             deadline = time.monotonic() + timeout_s
             made = sharded(self.catalog, definition.name)
             for shard in made.map.shards:

@@ -52,8 +52,9 @@ def _print(found: ClusterStatus, out: Output) -> None:
         rows = "no replica says how many rows"
         if table.rows is not None:
             rows = f"{counted(table.rows, 'row')} in {counted(table.parts, 'part')}"
+        placed = f", placed on {', '.join(table.placed_on)}" if table.placed_on else ""
         out.table(
-            f"table {table.name}: log from {table.log_first:,} up to {table.log_tail:,}, {rows}",
+            f"table {table.name}{placed}: log from {table.log_first:,} up to {table.log_tail:,}, {rows}",
             _COLUMNS,
             [
                 (
@@ -73,7 +74,13 @@ def _print(found: ClusterStatus, out: Output) -> None:
         )
         for view in table.open_backfills:
             say(f"  the backfill of materialised view {view} is open: replitree view backfill {table.name} {view}")
+        there = {replica.name for replica in table.replicas}
+        for name in (name for name in table.placed_on if name not in there):
+            say(f"  {name} is to host this shard and has not joined it: is its server running?")
         for replica in table.replicas:
+            if table.placed_on and replica.name not in table.placed_on:
+                say(f"  {replica.name} is not to host this shard any more: restart its server, then take it out with")
+                say(f"    replitree drop-replica {table.name} {replica.name}")
             if replica.state != "active" and replica.reason:
                 say(f"  {replica.name} is {replica.state}: {replica.reason}")
             for line in (*_place(table, replica), *_work(replica)):

@@ -61,8 +61,21 @@ def up(
         Path, typer.Option("--dir", metavar="DIR", envvar="REPLITREE_DIR", help="Everything lies here, and stays.")
     ] = DEFAULT_FOLDER,
     replicas: Annotated[
-        int, typer.Option("--replicas", metavar="N", help="How many replicas; they are named r1, r2, …")
+        int,
+        typer.Option(
+            "--replicas", metavar="N", help="How many replicas; they are named r1, r2, … With --shards: of each shard."
+        ),
     ] = 3,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            "--shards",
+            metavar="N",
+            min=1,
+            help="Start N times --replicas replicas; sharded tables get N shards, each with replicas of its own.",
+            show_default="no sharding",
+        ),
+    ] = None,
     zookeeper: Annotated[
         str | None,
         typer.Option(
@@ -87,9 +100,9 @@ def up(
     from replitree.client.transport.server_file import parse_setting
 
     chosen = dict(map(parse_setting, settings or ()))
-    local = LocalCluster(folder, replicas, zookeeper=zookeeper, settings=chosen)
+    local = LocalCluster(folder, replicas, shards=shards, zookeeper=zookeeper, settings=chosen)
     with _stopped_by_signals() as stop, local as cluster:
-        _say_ready(cluster, stop, as_json=as_json)
+        _say_ready(cluster, stop, is_sharded=shards is not None, as_json=as_json)
         restarts = (
             Restarts(cluster, lambda line: print(plain(line), file=sys.stderr, flush=True), time.monotonic())
             if restart
@@ -120,7 +133,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _say_ready(cluster: LocalCluster, stop: threading.Event, *, as_json: bool) -> None:
+def _say_ready(cluster: LocalCluster, stop: threading.Event, *, is_sharded: bool, as_json: bool) -> None:
     from replitree.client.admin.doctor_finding import listed
 
     kept, silent = kept_tables(cluster, stop)
@@ -133,7 +146,8 @@ def _say_ready(cluster: LocalCluster, stop: threading.Event, *, as_json: bool) -
     print(f"cluster {cluster.url}")
     print(f"folder  {cluster.folder}")
     schema = "'id bigint not null, ts timestamp'"
-    print(f"try     replitree table create events --schema {schema} --dir {cluster.folder}")
+    key = " --order-by id --shard-by id" if is_sharded else ""
+    print(f"try     replitree table create events --schema {schema}{key} --dir {cluster.folder}")
     for table, names in kept.items():
         print(f"warning: the folders of {listed(names)} hold a table {table} that ZooKeeper does not have")
     if kept:

@@ -159,7 +159,7 @@ def _kept_tables(state: ClusterState) -> Iterator[DoctorFinding]:
                     "kept-table",
                     f"{server.name} keeps parts of a table {kept.table} that it does not host, in {kept.folder}",
                     f"if coordination has lost that table: replitree restore {kept.table}; if it was dropped while this server "
-                    "was away, delete the folder",
+                    "was away, or the shard was placed on other replicas, delete the folder",
                     replica=server.name,
                 )
 

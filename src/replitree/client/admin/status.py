@@ -16,6 +16,7 @@ import msgspec
 from replitree.client.change.views import open_backfills
 from replitree.client.transport.answers import MoveStatus, PostponedEntry, check_token, moves_in, piece
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
+from replitree.client.transport.hosting import placed_on
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.standing import ReplicaMark, ReplicaStanding, entries_between
 from replitree.errors import ReplicaUnavailable, ReplitreeError, TableNotFound, UnsupportedFormat
@@ -140,7 +141,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
 class TableStatus(msgspec.Struct, frozen=True):
     """One table: its number line, with the entries from `log_first` to below `log_tail` there, and its replicas by name.
 
-    `open_backfills`: its materialised views whose earlier rows are not in their target yet.
+    `open_backfills`: its materialised views whose earlier rows are not in their target yet.  `placed_on`: of a shard, the
+    replicas that it is placed on; empty: all.
     """
 
     name: str
@@ -154,6 +156,7 @@ class TableStatus(msgspec.Struct, frozen=True):
     replicas: tuple[ReplicaStatus, ...]
     log_first: int = 0
     open_backfills: tuple[str, ...] = ()
+    placed_on: tuple[str, ...] = ()
 
 
 class ServerStatus(msgspec.Struct, frozen=True):
@@ -236,6 +239,7 @@ def table_status(catalog: Catalog, http: HttpClient, definition: TableDefinition
         found,
         log.first,
         open_backfills(catalog, name),
+        placed_on(catalog, name),
     )
 
 

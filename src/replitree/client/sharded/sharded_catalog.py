@@ -29,6 +29,7 @@ from replitree.wire.identity import new_incarnation
 if TYPE_CHECKING:
     from replitree.client.transport.catalog import Catalog
     from replitree.protocol.sharded.creation import NewSharded
+    from replitree.protocol.sharded.default_sharding import DefaultSharding
 
 LOOK_S = 0.05
 """Pause between two looks while replicas leave, in seconds."""
@@ -167,12 +168,20 @@ class Sharding:
 
     @classmethod
     def of(
-        cls, shard_by: str | Sequence[str], shards: int | None, buckets: int | None, replicas: int | None = None
+        cls,
+        shard_by: str | Sequence[str],
+        shards: int | None,
+        buckets: int | None,
+        replicas: int | None = None,
+        hosting: DefaultSharding | None = None,
     ) -> Sharding:
-        """Return what a user asks for: columns as a list or with commas between them, and the defaults of what is None."""
+        """Return what a user asks for: columns as a list or with commas between them; None: as the cluster hosts tables."""
         from replitree.storage.files.names import split_list
 
         key = [name.strip("`") for name in split_list(shard_by)] if isinstance(shard_by, str) else shard_by
+        if hosting is not None:
+            shards = hosting.shards if shards is None else shards
+            replicas = hosting.replicas if replicas is None else replicas
         return cls(tuple(key), SHARDS_DEFAULT if shards is None else shards, buckets or BUCKETS_DEFAULT, replicas)
 
     def map_of(self, definition: TableDefinition) -> ShardMap:
