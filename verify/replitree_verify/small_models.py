@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 from replitree.errors import BadInput
@@ -35,10 +38,13 @@ from replitree_verify.openings.models import MODELS as OPENINGS
 from replitree_verify.openings.search import search as search_openings
 from replitree_verify.patches.patch import Patch, read_patches
 from replitree_verify.pins import is_nightly
-from replitree_verify.registry import WORKERS_MAX, Result, violations_of
+from replitree_verify.registry import SEEDS_AT_ONCE, WORKERS_MAX, Result, violations_of
 from replitree_verify.sharded.model import DESCRIPTIONS as OF_SHARDED_TABLES
 from replitree_verify.sharded.model import MODELS as SHARDED_TABLES
 from replitree_verify.sharded.search import search as search_sharded_tables
+from replitree_verify.simulation.runs import Run
+from replitree_verify.simulation.sharded.sharded_run import ShardedSimulation
+from replitree_verify.simulation.simulate import summed_up
 from replitree_verify.tablets.models.catalog import MODELS as TABLETS
 from replitree_verify.tablets.search import search as search_tablets
 from replitree_verify.tablets.simulate import simulate as simulate_histories
@@ -58,6 +64,9 @@ class Room:
 
 
 TABLET_MUTANTS = read_patches("tablets")
+
+SHARDED_MUTANTS = {each.name: each for room in ("joint", "cuts", "sharded") for each in read_patches(room)}
+"""What simulated sharded tables are told apart from, by name."""
 
 ROOMS = (
     Room(OPENINGS, read_patches("openings"), OF_OPENINGS, search_openings),
@@ -125,6 +134,55 @@ def explore_beside(name: str, mutant: str | None = None) -> Result:
         trace=found.trace,
         cpu_seconds=round(time.process_time() - cpu, 3),
     )
+
+
+def simulate_sharded(
+    first: int, end: int, shards: int, replicas: int = 0, mutant: str | None = None, workers: int = 1
+) -> Result:
+    """Simulate a sharded table, once for each seed from `first` up to and without `end`.
+
+    Parameters
+    ----------
+    first, end
+        The seeds: those of so many shards are runs of their own.
+    shards, replicas
+        How many shards, and replicas of each; 0: the seed says, 2 or 3.
+    mutant
+        One of joint inserts, cuts or sharded tables, or None.
+    workers
+        Processes that share the seeds; what is found does not depend on it.
+
+    Raises
+    ------
+    BadInput
+        There is no such mutant, or `workers` is not from 1 to `WORKERS_MAX`.
+    """
+    if not 1 <= workers <= WORKERS_MAX:
+        raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
+    if mutant is not None and mutant not in SHARDED_MUTANTS:
+        raise BadInput(f"sharded tables have no mutant {mutant!r}; they have {', '.join(SHARDED_MUTANTS)}")
+    run, seeds = partial(run_sharded_seed, shards, replicas, mutant), range(first, end)
+    if workers == 1:
+        simulated = summed_up(map(run, seeds))
+    else:
+        with get_context("spawn").Pool(workers) as pool:
+            simulated = summed_up(pool.imap(run, seeds, SEEDS_AT_ONCE))
+    return Result(
+        "simulation of a sharded table",
+        mutant,
+        simulated.events,
+        simulated.events,
+        round(simulated.seconds, 3),
+        tuple({"invariant": what.partition(":")[0], "what": what, "seed": seed} for seed, what in simulated.violations),
+        probes=dict(sorted(simulated.probes.items())),
+        digest=simulated.digest,
+    )
+
+
+def run_sharded_seed(shards: int, replicas: int, mutant: str | None, seed: int) -> Run:
+    """Run one seed, in whatever process."""
+    with SHARDED_MUTANTS[mutant].mutated() if mutant is not None else nullcontext():
+        return ShardedSimulation(seed, shards, replicas).run()
 
 
 def simulate_tablets(first: int, end: int, mutant: str | None = None, workers: int = 1) -> Result:

@@ -62,6 +62,13 @@ Models = Annotated[list[str] | None, typer.Argument(metavar="[MODEL]...", help="
 Tablets = Annotated[
     bool, typer.Option("--tablets", help="Not clusters, but random histories of random models of a tablet.")
 ]
+Shards = Annotated[
+    int, typer.Option("--shards", metavar="N", min=0, max=8, help="Not a plain table, but one of N shards.")
+]
+Replicas = Annotated[
+    int,
+    typer.Option("--replicas", metavar="N", min=0, max=5, help="With --shards: of each shard; 0: 2 or 3, by the seed."),
+]
 Hours = Annotated[int, typer.Option("--hours", metavar="H", min=0, help="Stretch each run to so many virtual hours.")]
 
 
@@ -170,13 +177,23 @@ def simulate(
     workers: Workers = 1,
     hours: Hours = 0,
     tablets: Tablets = False,
+    shards: Shards = 0,
+    replicas: Replicas = 0,
     as_json: Json = False,
 ) -> int:
     """Run clusters with faults drawn from seeds; exit 0 when nothing is violated, or when the mutant is caught."""
     first, end = parse_seeds(seeds)
     if tablets and hours:
         raise BadInput("--hours is for clusters; a history of a tablet ends when nothing is left to happen")
-    if tablets:
+    if (tablets or hours) and shards:
+        raise BadInput("--shards goes with neither --tablets nor --hours: its runs last as long as their seeds say")
+    if replicas and not shards:
+        raise BadInput("--replicas says how many replicas each shard has: say --shards, too")
+    if shards:
+        from replitree_verify.small_models import simulate_sharded
+
+        result = _plain(simulate_sharded(first, end, shards, replicas, mutant, workers))
+    elif tablets:
         from replitree_verify.small_models import simulate_tablets
 
         result = _plain(simulate_tablets(first, end, mutant, workers))

@@ -29,7 +29,7 @@ from replitree.protocol.core.entries import (
     SettleEntry,
     decode_entry,
 )
-from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import next_index
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
@@ -91,10 +91,19 @@ class Observer:
         Their names, and what the seed drew.
     tree, disks
         Coordination at the beginning, and the disks, which change in place.
+    table
+        Where the nodes of the table are.
     """
 
-    def __init__(self, replicas: tuple[str, ...], options: Options, tree: Tree, disks: dict[str, Disk]) -> None:
-        self.replicas, self._options = replicas, options
+    def __init__(
+        self,
+        replicas: tuple[str, ...],
+        options: Options,
+        tree: Tree,
+        disks: dict[str, Disk],
+        table: TablePlace = TABLE,
+    ) -> None:
+        self.replicas, self._options, self.table = replicas, options, table
         self.tree = tree
         self.disks = disks
         self.tokens: dict[int, str] = {}
@@ -116,7 +125,7 @@ class Observer:
         self.on_shown: Callable[[ShowRows, Shown], None] | None = None
         self.on_turn: Callable[[int, str, Turn], None] | None = None
         self.on_change: Callable[[Tree], None] | None = None
-        self._log, self._killed = Log(tree, killed=self.killed), 0
+        self._log, self._killed = Log(tree, table, self.killed), 0
         self._registered: dict[str, frozenset[str]] = dict.fromkeys(replicas, frozenset())
         self._shown: dict[str, PartSet] = {}
         self._start_and_marks: tuple[object, ...] = ()
@@ -157,7 +166,7 @@ class Observer:
         """Expect of a lost replica, which takes over another one's state, only that it keeps the rows that were left on it."""
         log = self._log_now()
         for part, holder in self._rotten.items():
-            if not holder or not log.is_good(Replica(TABLE, holder)):
+            if not holder or not log.is_good(Replica(self.table, holder)):
                 self._fragile.add(part.name)
 
     def rotten_rows_are_kept(self, disks: Mapping[str, Disk]) -> str | None:
@@ -193,14 +202,14 @@ class Observer:
             raise Violated(breach)
         if self.is_dropping:
             return  # what is left of the table binds no process any more
-        while (node := tree.get(path := layout.log_entry(TABLE, self.end))) is not None:
+        while (node := tree.get(path := layout.log_entry(self.table, self.end))) is not None:
             entry, index = decode_entry(node.value, path), self.end
             self.end = next_index(index, entry)
             self._appended(before, entry, index)
         self._check_registered(tree, who)
         # The log's beginning and the marks of lost replicas change rarely: what depends on them is checked only then.
-        marks = tuple(tree.get(layout.is_lost(Replica(TABLE, name))) for name in self.replicas)
-        start_and_marks = (tree.get(layout.log(TABLE)), marks)
+        marks = tuple(tree.get(layout.is_lost(Replica(self.table, name))) for name in self.replicas)
+        start_and_marks = (tree.get(layout.log(self.table)), marks)
         if start_and_marks != self._start_and_marks:
             self._start_and_marks = start_and_marks
             self._forgive()
@@ -211,7 +220,7 @@ class Observer:
         if isinstance(entry, GetEntry) and entry.stream is not UNSET:
             self._batches[index] = entry.stream
         if isinstance(entry, LostEntry):
-            wrong = kept_rows(entry.part, Replica(TABLE, entry.replica), before, self.disks)
+            wrong = kept_rows(entry.part, Replica(self.table, entry.replica), before, self.disks)
             if wrong is not None:
                 raise Violated(wrong)
             # A replica may have its rows on disk, not registered: it sets them aside (`rotten_rows_are_kept`).
@@ -270,7 +279,7 @@ class Observer:
                 raise Violated(wrong)
 
     def _was_dropped(self, first: int, index: int) -> bool:
-        log = Log(self.tree)
+        log = Log(self.tree, self.table)
         if failed_between(first, index, log):
             return True
         (entry,) = (entry for at, entry in log.inserts if at == first)
@@ -280,7 +289,7 @@ class Observer:
         )
 
     def _check_registered(self, tree: Tree, who: str) -> None:
-        replica = Replica(TABLE, who)
+        replica = Replica(self.table, who)
         if who not in self._registered:
             return
         names = tree.children(layout.parts(replica)) or ()
@@ -437,7 +446,7 @@ class Observer:
     def _log_now(self) -> Log:
         """Return what coordination says now, and what was worked out of it already."""
         if self._log.tree is not self.tree or len(self.killed) != self._killed:
-            self._log, self._killed = Log(self.tree, killed=self.killed), len(self.killed)
+            self._log, self._killed = Log(self.tree, self.table, self.killed), len(self.killed)
         return self._log
 
     def check_all(self, memories: Mapping[str, Memory]) -> None:

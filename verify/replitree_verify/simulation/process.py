@@ -149,7 +149,7 @@ class Process:
         """Leave the table, which is dropped: begin, or go on after a step that came to nothing."""
         if self.alive and not self._is_leaving and self.memory.state in (State.ACTIVE, State.STOPPED):
             self._leaves += 1
-            shared = self.cluster.tree.exists(layout.sharing(TABLE))
+            shared = self.cluster.tree.exists(layout.sharing(self.replica.table))
             self._spawn("duty", shares.leave_table, self.replica, self.me, shared, self.memory.state is State.STOPPED)
 
     @property

@@ -1,0 +1,291 @@
+"""What must hold of a simulated sharded table: each shard is a table; over all of them J1 to J5, D1 to D4, D6 and D9 hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from msgspec import UNSET
+from typing_extensions import override
+
+from replitree.coordination.tree import Tree
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import ClientAnswer, JointId, LogIndex, RequestId
+from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, SettleEntry, quorum_of
+from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.stamps import Zxid
+from replitree.protocol.sharded import places
+from replitree.protocol.sharded.shard_map import Shard, decode_map
+from replitree_verify.process.read_requests import Shown, ShowRows, Told
+from replitree_verify.rules.invariants import READS, SEAT_READS, Look, inserts_are_applied_once, quiet_states_agree
+from replitree_verify.simulation.observer import Observer, Violated
+from replitree_verify.simulation.options import Options
+from replitree_verify.world.disk import Disk, requests_in
+from replitree_verify.world.memory import Memory
+from replitree_verify.world.model import Insert
+
+LEFT_OUT = (inserts_are_applied_once,)
+"""A joint insert's entry names no token; D4 is checked over all shards."""
+
+
+class SentRows(NamedTuple):
+    """Rows of one shard that a client has sent: their insert's token, and the version of the map by which they were split."""
+
+    token: str
+    shard: Shard
+    map_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class CameEntry:
+    """An entry of a joint insert, or the end of its quorum, its transaction, and the requests whose rows it has."""
+
+    shard: Shard
+    index: int
+    zxid: Zxid
+    entry: GetEntry | SettleEntry | FailEntry
+    requests: frozenset[int] = frozenset()
+
+
+@dataclass(slots=True)
+class CameInsert:
+    """A joint insert that is in the logs: its token, in how many shards it is to be, its entries, and their ends."""
+
+    token: str
+    shards: int
+    entries: list[CameEntry] = field(default_factory=list)
+    ends: list[CameEntry] = field(default_factory=list)
+
+    @property
+    def counts_from(self) -> Zxid | None:
+        """The transaction from which on its rows are shown; None: not yet, or never."""
+        if not quorum_of(self.entries[0].entry):
+            return self.entries[0].zxid
+        settles = [each.zxid for each in self.ends if isinstance(each.entry, SettleEntry)]
+        return settles[0] if settles else None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its quorum was given up."""
+        return any(isinstance(each.entry, FailEntry) for each in self.ends)
+
+
+class ShardObserver(Observer):
+    """Checks one shard as any table, and tells the judge of its joint inserts."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        place: TablePlace,
+        judge: Judge,
+        replicas: tuple[str, ...],
+        options: Options,
+        tree: Tree,
+        disks: dict[str, Disk],
+    ) -> None:
+        super().__init__(replicas, options, tree, disks, place)
+        self.shard, self._judge = shard, judge
+        # Replicas write down what is open: that is compared only where inserts have quorums.
+        self._inserts[-1] = Insert(self.replicas[0], (), quorum=2)
+
+    @override
+    def seen(self, probe: str) -> None:
+        self._judge.probes[probe] += 1
+
+    @override
+    def changed(self, tree: Tree, who: str, breach: str | None) -> None:
+        if breach is not None:
+            raise Violated(breach)
+        if not self.is_dropping and tree.exists(layout.dropped(self.table)):
+            self.is_dropping = True
+        # Before the first replica has joined no replica is good.
+        if self.is_dropping or not tree.children(layout.replicas(self.table)):
+            self.tree = tree
+            return
+        super().changed(tree, who, breach)
+
+    @override
+    def _appended(self, before: Tree, entry: Entry, index: LogIndex) -> None:
+        if isinstance(entry, GetEntry):
+            folder = self.disks[entry.replica].folder(entry.insert)
+            if folder is None or folder.torn:
+                raise Violated(f"J3: {entry.replica} does not have the rows of {entry.insert}")
+            self._judge.came(self.shard, index, entry, before)
+            return
+        super()._appended(before, entry, index)
+        if isinstance(entry, SettleEntry | FailEntry):
+            self._judge.ended(self.shard, index, entry)
+
+    @override
+    def answered(self, request: RequestId, answer: ClientAnswer) -> None:
+        self.on_answer(request, answer)
+
+    @override
+    def shown(self, effect: ShowRows, told: Told, breach: str | None) -> None:
+        if breach is not None:
+            raise Violated(breach)
+        self.on_answer(effect.number, told)
+
+    @override
+    def look(self, *arguments: Any, **named: Any) -> Look:
+        found = super().look(*arguments, **named)
+        return replace(found, disks={name: found.disks[name] for name in self.replicas})
+
+    @override
+    def has_all_rows(self, disks: Mapping[str, Disk]) -> bool:
+        raise AssertionError("no rows of a shard are lost")
+
+    @override
+    def check_all(self, memories: Mapping[str, Memory]) -> None:
+        look = self.look(memories, self.replicas)
+        for invariant in (each for each in (*READS, *SEAT_READS, quiet_states_agree) if each not in LEFT_OUT):
+            wrong = invariant(look)
+            if wrong is not None:
+                raise Violated(f"{wrong} (shard {self.shard})")
+
+
+class Judge:
+    """Checks what holds over all shards of one table.
+
+    Parameters
+    ----------
+    root, name
+        Where the table is.
+    """
+
+    def __init__(self, root: str, name: str) -> None:
+        self.root, self.name = root, name
+        self.probes: Counter[str] = Counter()
+        self.full: set[str] = set()
+        self.sent: dict[int, SentRows] = {}
+        self.inserts: dict[JointId, CameInsert] = {}
+        self.acknowledged: dict[JointId, Zxid] = {}
+        self.refused: set[JointId] = set()
+        self.zxid: Callable[[], Zxid] = lambda: Zxid(0)
+        self._touched: set[JointId] = set()
+        self._who = ""
+
+    # --- what comes into the logs -----------------------------------------------------------------------------------------
+
+    def came(self, shard: Shard, index: int, entry: GetEntry, before: Tree) -> None:
+        """Take note of an entry of a joint insert, and check J5 and D6."""
+        requests = frozenset(int(row) for part in entry.parts for row in requests_in(part.content_hash))
+        sent = {self.sent[request] for request in requests}
+        if len(sent) != 1 or next(iter(sent)).shard != shard:
+            raise Violated(f"D6: the entry at {index} of shard {shard} has the rows of {sorted(sent)}")
+        (rows,) = sent
+        node = before.get(layout.shard_map(layout.sharded(self.root, self.name)))
+        if node is None or node.version != rows.map_version:
+            raise Violated(f"D6: rows of {rows.token} come that were split by another map than there is")
+        # An insert into one shard has no id of its own; what is staged for it names it.
+        joint = JointId(entry.insert) if entry.joint is UNSET else entry.joint
+        insert = self.inserts.setdefault(joint, CameInsert(rows.token, 1 if entry.shards is UNSET else entry.shards))
+        replica = Replica(self.place(before, shard), entry.replica)
+        if entry.replica != self._who and not before.exists(layout.is_active(replica)):
+            raise Violated(f"J5: {entry.insert} comes, and {entry.replica} has no session")
+        insert.entries.append(CameEntry(shard, index, self.zxid(), entry, requests))
+        self._touched.add(joint)
+
+    def ended(self, shard: Shard, index: int, entry: SettleEntry | FailEntry) -> None:
+        """Take note of the end of a quorum."""
+        for joint, insert in self.inserts.items():
+            if any(each.shard == shard and each.index == entry.index for each in insert.entries):
+                insert.ends.append(CameEntry(shard, index, self.zxid(), entry))
+                self._touched.add(joint)
+
+    def place(self, tree: Tree, shard: Shard) -> TablePlace:
+        """Return where a shard is."""
+        node = tree.get(layout.sharded(self.root, self.name))
+        return places.shard_place(self.root, self.name, shard, "" if node is None else node.value.decode())
+
+    def begin_change(self, who: str) -> None:
+        """Take note of who has changed coordination."""
+        self._who = who
+
+    def end_change(self, tree: Tree) -> None:
+        """Check a change, when all shards have been looked at: WHOLE, J1, J2 and D4."""
+        self.check_whole(tree)
+        for joint in self._touched:
+            insert = self.inserts[joint]
+            if len({each.zxid for each in insert.entries}) > 1 or len(insert.entries) != insert.shards:
+                raise Violated(
+                    f"J1: {joint} has {len(insert.entries)} of its {insert.shards} entries at one transaction"
+                )
+            ends = insert.ends
+            kinds = {(each.zxid, type(each.entry)) for each in ends}
+            if ends and (len(kinds) > 1 or len({each.shard for each in ends}) != len(ends)):
+                raise Violated(f"J2: {joint} ends in {len(ends)} of {len(insert.entries)} shards at one transaction")
+            if ends and len(ends) != len(insert.entries):
+                raise Violated(f"J2: {joint} ends in {len(ends)} of {len(insert.entries)} shards")
+            if joint in self.refused:
+                raise Violated(f"J4: {joint} was refused, and is in the logs")
+            again = [
+                each for each, other in self.inserts.items() if other.token == insert.token and not other.has_failed
+            ]
+            if len(again) > 1:
+                raise Violated(f"D4: {insert.token} is applied as {sorted(again)}")
+        self._touched.clear()
+
+    def check_whole(self, tree: Tree) -> None:
+        """WHOLE: a table that is there has all its shards, and none of them is being dropped."""
+        place = layout.sharded(self.root, self.name)
+        node, made = tree.get(layout.shard_map(place)), tree.get(place)
+        if node is None or made is None:
+            return
+        for shard in decode_map(node.value, place).shards:
+            table = places.shard_place(self.root, self.name, shard, made.value.decode())
+            found = tree.get(table.path)
+            if found is None or found.value.decode() != table.incarnation or tree.exists(layout.dropped(table)):
+                raise Violated(f"WHOLE: the map is there, and shard {shard} is not, or is another one")
+
+    # --- what clients hear ------------------------------------------------------------------------------------------------
+
+    def acknowledge(self, token: str) -> None:
+        """Check an insert of which a client has heard that it counts (J4), and remember it."""
+        found = [
+            each for each, insert in self.inserts.items() if insert.token == token and insert.counts_from is not None
+        ]
+        if not found:
+            raise Violated(f"J4: {token} was acknowledged, and counts in no shard")
+        self.acknowledged[found[0]] = self.inserts[found[0]].counts_from or Zxid(0)
+
+    def refuse(self, joint: JointId) -> None:
+        """Check a joint insert of which a client has heard that it never takes place (J4)."""
+        if joint in self.inserts:
+            raise Violated(f"J4: {joint} is refused, and in the logs")
+        self.refused.add(joint)
+
+    def read(self, zxid: Zxid, shown: Mapping[Shard, Shown], due: frozenset[JointId], last: Zxid) -> None:
+        """Check what a read shows at a cut (D1, D2, D3, D9).
+
+        Parameters
+        ----------
+        zxid, shown
+            The cut, and what each shard that was asked has shown.
+        due
+            The inserts that had been acknowledged when a linearizable read began.
+        last
+            The reader's cut before.
+        """
+        if zxid < last:
+            raise Violated(f"D9: a reader reads at {zxid}, and had read at {last}")
+        there = {
+            joint: insert
+            for joint, insert in self.inserts.items()
+            if insert.counts_from is not None and insert.counts_from <= zxid
+        }
+        for shard, rows in shown.items():
+            tokens = Counter(self.sent[request].token for request in rows.requests)
+            wanted = Counter(each.token for each in there.values() if any(e.shard == shard for e in each.entries))
+            if tokens != wanted:
+                raise Violated(f"D1: shard {shard} shows {sorted(tokens)} at {zxid}, it has {sorted(wanted)}")
+        for insert in self.inserts.values():
+            its = [each.shard for each in insert.entries if each.shard in shown]
+            seen = [each.shard for each in insert.entries if each.requests & {*shown[each.shard].requests}]
+            if seen and len(seen) != len(its):
+                raise Violated(f"D2: {insert.token} is shown in {seen}, and not in all of {its}")
+        late = sorted(due - there.keys())
+        if late:
+            raise Violated(f"D3: {late} were acknowledged before the read began, and are not in its cut {zxid}")
