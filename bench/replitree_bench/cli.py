@@ -191,10 +191,32 @@ def levels(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> 
 
 
 @app.command("sharded")
-def sharded(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
-    """Measure inserts into tables of 1 to 64 shards and reads of 4: latency beside one table's, and 64 clients at once."""
+def sharded(
+    peer: Peer = None,
+    rounds: Rounds = 3,
+    kills: Annotated[
+        bool,
+        typer.Option(
+            "--kills", help="Kill servers meanwhile, and count what is torn, doubled or lost; --peer does that, too."
+        ),
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", min=5.0, help="With kills: how long each system is written to.")
+    ] = 30.0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="With kills: which servers are killed.")] = 1,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure inserts into tables of 1 to 64 shards and reads of 4: latency beside one table's, and 64 clients at once.
+
+    With --kills or --peer: two shards with two servers each, which are killed in turn, beside ClickHouse's Distributed.
+    """
     from replitree_bench import run
 
+    if kills or peer is not None:
+        report = run.run_torn(peer=peer is not None, seconds=seconds, seed=seed, say=_say, folder=_made(folder))
+        _print(report, as_json=as_json)
+        return
     _print(run.run_sharded(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 

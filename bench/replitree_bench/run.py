@@ -31,7 +31,10 @@ ROUNDS = 3
 
 @contextmanager
 def _cluster(
-    folder: Path | None, settings: Mapping[str, object] | None = None, replicas: int = REPLICAS
+    folder: Path | None,
+    settings: Mapping[str, object] | None = None,
+    replicas: int = REPLICAS,
+    shards: int | None = None,
 ) -> Iterator[tuple[LocalCluster, Path]]:
     """Give a cluster and a folder, both gone afterwards."""
     from replitree.client.cluster import LocalCluster
@@ -39,7 +42,7 @@ def _cluster(
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     place = Path(tempfile.mkdtemp(prefix="replitree-bench-", dir=folder))
     try:
-        with LocalCluster(place / "replitree", replicas, settings=settings) as cluster:
+        with LocalCluster(place / "replitree", replicas, shards=shards, settings=settings) as cluster:
             yield cluster, place
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -244,6 +247,24 @@ def run_sharded(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
             say(f"round {number + 1} of {rounds}")
             found.append(read[number] | bench.measure(number))
     return Report("sharded", medians(found), {}, rounds, "", _NOTES["sharded"])
+
+
+def run_torn(*, peer: bool, seconds: float, seed: int, say: Say, folder: Path | None = None) -> Report:
+    """Count what kills leave of inserts over shards: see `replitree_bench.table.torn`."""
+    from replitree_bench.table import torn
+
+    if peer:
+        find_program()
+    theirs, name = Measured(), ""
+    with _cluster(folder, replicas=torn.REPLICAS, shards=torn.SHARDS) as (cluster, place):
+        ours = torn.measure(torn.OurShards(cluster), seed, seconds=seconds, say=say)
+        if peer:
+            address = inserts.zookeeper_address(cluster.url)
+            with ClickHouse(place / "clickhouse", address, torn.SERVERS, torn.SHARDS) as clickhouse:
+                name = f"ClickHouse {clickhouse.version}, Distributed"
+                say(name)
+                theirs = torn.measure(torn.TheirShards(clickhouse), seed, seconds=seconds, say=say)
+    return Report("torn", ours, theirs, 1, name, _NOTES["torn"])
 
 
 def run_merges(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
@@ -476,6 +497,10 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "rows": "ours sends 100 rows as Arrow with each insert, the peer's server makes them from numbers()",
     },
     "sharded": {"machine": "clients, replicas and ZooKeeper share the cores; every insert is synced before it counts"},
+    "torn": {
+        "kills": "the same servers are killed at the same times; half of the writers give a block up when they hear an error",
+        "reads": "ours stand at one cut of both shards; the peer's Distributed table asks a replica of each shard",
+    },
     "levels": {"reader": "one client at replica 2; inserts go to replica 1"},
     "longlife": {
         "copy": "what the lost replica fetches over loopback, beside a synced copy of the same files; see table/copying.py",

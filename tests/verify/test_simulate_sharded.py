@@ -5,6 +5,5 @@ from __future__ import annotations
 import pytest
 
 from replitree.errors import BadInput
-from replitree_verify.cli.main import main as verify
 from replitree_verify.simulation.sharded.sharded_run import ShardedSimulation, draw_sharded
 from replitree_verify.small_models import simulate_sharded

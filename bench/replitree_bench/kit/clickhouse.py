@@ -40,7 +40,8 @@ _CONFIG = """<yandex>
   <user_files_path>{home}/files/</user_files_path><format_schema_path>{home}/files/</format_schema_path>
   <users_config>users.xml</users_config><default_profile>default</default_profile><default_database>default</default_database>
   <zookeeper><node><host>{zk_host}</host><port>{zk_port}</port></node></zookeeper>
-  <macros><shard>01</shard><replica>r{number}</replica></macros>
+  <macros><shard>{shard:02}</shard><replica>r{number}</replica></macros>
+  <remote_servers><sharded>{shards}</sharded></remote_servers>
   <timezone>UTC</timezone>
 </yandex>
 """
@@ -83,6 +84,8 @@ class ClickHouse:
         ``host:port``.
     replicas
         How many.
+    shards
+        How many shards a Distributed table has: the first replicas host the first one.
 
     Raises
     ------
@@ -90,9 +93,9 @@ class ClickHouse:
         The program is not installed, or a replica does not answer.
     """
 
-    def __init__(self, folder: Path, zookeeper: str, replicas: int = 2) -> None:
+    def __init__(self, folder: Path, zookeeper: str, replicas: int = 2, shards: int = 1) -> None:
         self._folder = folder.absolute()
-        self._zookeeper = zookeeper
+        self._zookeeper, self._shards = zookeeper, shards
         ports = iter(free_ports(3 * replicas))
         self._ports = [_Ports(next(ports), next(ports), next(ports)) for _ in range(replicas)]
         self._processes: list[Supervised] = []
@@ -141,6 +144,25 @@ class ClickHouse:
                 f"CREATE TABLE {name} (d Date, k UInt64, v Float64, s String) "
                 f"ENGINE=ReplicatedMergeTree('{root}/{name}','{{replica}}') "
                 f"PARTITION BY toYYYYMM(d) ORDER BY k {settings}",
+            )
+
+    def create_distributed(self, name: str, root: str) -> None:
+        """Create a Distributed table over all shards, and the table of each replica below it.
+
+        Parameters
+        ----------
+        name, root
+            Its name, and the node of ZooKeeper below which the shards' own lie.
+        """
+        for number in self.replicas:
+            self.query(
+                number,
+                f"CREATE TABLE {name}_local (k UInt64, b UInt64) "
+                f"ENGINE=ReplicatedMergeTree('{root}/{{shard}}', '{{replica}}') ORDER BY k",
+            )
+        for number in self.replicas:
+            self.query(
+                number, f"CREATE TABLE {name} AS {name}_local ENGINE=Distributed(sharded, default, {name}_local, k)"
             )
 
     def stop(self) -> None:
@@ -210,7 +232,15 @@ class ClickHouse:
             (home / sub).mkdir(parents=True, exist_ok=True)
         host, _, port = self._zookeeper.rpartition(":")
         ports = self._ports[number - 1]
+        of_shard = len(self._ports) // self._shards
+        replicas = [f"<replica><host>{LOCALHOST}</host><port>{each.tcp}</port></replica>" for each in self._ports]
+        shards = "".join(
+            f"<shard><internal_replication>true</internal_replication>{''.join(replicas[first : first + of_shard])}</shard>"
+            for first in range(0, len(replicas), of_shard)
+        )
         text = _CONFIG.format(
+            shard=1 + (number - 1) // of_shard,
+            shards=shards,
             home=home,
             http=ports.http,
             tcp=ports.tcp,
