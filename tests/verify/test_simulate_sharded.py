@@ -2,8 +2,79 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from replitree.errors import BadInput
 from replitree_verify.simulation.sharded.sharded_run import ShardedSimulation, draw_sharded
 from replitree_verify.small_models import simulate_sharded
+from tests.cli.conftest import Run, run
+
+__all__ = ["run"]
+
+SEEDS = {2: (4, 6, 20, 33, 39, 40, 41), 3: (8, 26, 29, 30)}
+"""By the number of shards: they see every rare branch below, some of them several times."""
+
+NIGHTLY_SEEDS = range(1_000)
+
+RARE = (
+    "consistent cut", "crash", "creation: exists", "creation: half-made", "cut closed", "cut: NotShown",
+    "insert in doubt", "joint closed", "joint duplicate", "joint insert tried again", "joint: Duplicate",
+    "joint: Inserted", "joint: JointInserted", "joint: MapChanged", "joint: MaybeInserted", "joint: NotInserted",
+    "joint: OwnGone", "joint: ParticipantGone", "linearizable cut", "prepare closed", "quorum failed",
+    "quorum settled", "rolled over", "session ended", "stale read", "table created", "table dropped", "torn read",
+    "unknown: applied, answer lost", "unknown: no answer",
+)  # fmt: skip
+"""What the seeds must have seen."""
+
+
+def test_seeds_find_nothing_and_see_the_rare_branches() -> None:
+    seen = Counter[str]()
+    for shards, seeds in SEEDS.items():
+        for seed in seeds:
+            found = ShardedSimulation(seed, shards).run()
+            assert found.violation is None, (shards, seed)
+            seen.update(found.probes.keys())
+    assert [probe for probe in RARE if not seen[probe]] == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("shards", [2, 3])
+def test_thousands_of_seeds_find_nothing(shards: int) -> None:
+    assert simulate_sharded(NIGHTLY_SEEDS.start, NIGHTLY_SEEDS.stop, shards, workers=2).violations == ()
+
+
+@pytest.mark.parametrize(
+    ("mutant", "seed", "breaks"),
+    [
+        ("blind-commit-after-unknown", 10, "J3"),
+        ("ended-in-some-shards", 1, "J2"),
+        ("map-not-checked", 3, "D6"),
+    ],
+)
+def test_a_seed_catches_the_mutant(mutant: str, seed: int, breaks: str) -> None:
+    found = simulate_sharded(seed, seed + 1, 2, mutant=mutant)
+    assert [each["invariant"] for each in found.violations] == [breaks]
+
+
+def test_the_same_seed_is_the_same_run_and_the_seeds_of_more_shards_are_others() -> None:
+    one, same, other = (ShardedSimulation(1, shards).run() for shards in (2, 2, 3))
+    assert one.digest == same.digest != other.digest
+    assert draw_sharded(1, 2, 3)[1].replicas == 3
+    assert {draw_sharded(seed, 2, 0)[1].replicas for seed in range(20)} == {2, 3}
+
+
+def test_what_does_not_go_with_shards_is_refused(run: Run) -> None:
+    for arguments, reason in (
+        (("--shards", "2", "--hours", "1"), "--shards goes with neither"),
+        (("--shards", "2", "--tablets"), "--shards goes with neither"),
+        (("--replicas", "2"), "say --shards, too"),
+        (("--shards", "2", "--mutant", "tail-believed"), "sharded tables have no mutant"),
+    ):
+        ended = run("verify", "simulate", "--seeds", "0:1", *arguments)
+        assert ended.status != 0
+        assert reason in ended.err.replace("\n", " ")
+    assert "no violation" in run("verify", "simulate", "--seeds", "0:1", "--shards", "2", "--replicas", "2").out
+    with pytest.raises(BadInput, match="0 workers"):
+        simulate_sharded(0, 1, 2, workers=0)

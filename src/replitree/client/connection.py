@@ -543,9 +543,10 @@ class Connection:
         from replitree.client.sharded.sharded_table import ShardedTable
 
         if self._recorder is not None:
-            raise BadInput(
-                f"table {info.definition.name!r} is sharded: its history can't be recorded yet, connect without record"
-            )
+            from replitree.client.recorded_shards import RecordedShardedTable
+
+            parts = info, self.catalog, self._http_client(), self._written_of
+            return RecordedShardedTable(*parts, recorder=self._recorder)
         return ShardedTable(info, self.catalog, self._http_client(), self._written_of)
 
     def _written_of(self, definition: TableDefinition) -> Written:

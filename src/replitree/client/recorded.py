@@ -55,7 +55,7 @@ class RecordedTable(Table):
         if terms.overwrite is not None:
             raise BadInput("a history is of tables from which nothing is removed: overwrite without recording")
         if not is_frame(data):
-            return self._insert_recorded(data, self._numbers_in(data), terms, merge_schema=merge_schema)
+            return self._insert_recorded(data, numbers_in(data, self._key()), terms, merge_schema=merge_schema)
         # The numbers are calculated before the insert: kept, its rows are the same ones.
         kept = data.persist()
         try:
@@ -64,31 +64,8 @@ class RecordedTable(Table):
         finally:
             kept.unpersist()
 
-    def _numbers_in(self, data: Any) -> list[Any]:
-        """Return the numbers of rows in memory."""
-        key = self._key()
-        try:
-            if isinstance(data, pa.Table | pa.RecordBatch):
-                return list(data.column(key).to_pylist())
-            if isinstance(data, Mapping):
-                return list(data[key])
-            if isinstance(data, list):
-                return [row[key] for row in data]
-        except KeyError as error:
-            raise BadInput(f"the rows have no column {key}, which numbers them in the history") from error
-        raise BadInput(
-            "a recorded insert takes rows that can be read twice: an Arrow table, a dict of columns, a list of dicts, or a"
-            " DataFrame of Spark"
-        )
-
     def _insert_recorded(self, data: Any, found: list[Any], terms: Terms, *, merge_schema: bool) -> InsertResult:
-        key = self._key()
-        check_numbers(found, key, self.name)
-        if len(set(found)) < len(found):
-            twice = next(number for number, count in Counter(found).items() if count > 1)
-            raise BadInput(
-                f"column {key} of table {self.name} numbers the rows of a history, each once; {twice} is there twice"
-            )
+        check_inserted(found, self._key(), self.name)
         if not found:
             return super().insert_on_terms(data, terms, merge_schema=merge_schema)
         quorum = least_quorum(None if terms.quorum is None else terms.quorum.size)
@@ -166,6 +143,45 @@ class RecordedTable(Table):
             There is none.
         """
         return key_column(self.name, self.schema, self._definition.order_by, self._recorder.key)
+
+
+def numbers_in(data: Any, key: str) -> list[Any]:
+    """Return the numbers of rows in memory.
+
+    Raises
+    ------
+    BadInput
+        They can't be read twice, or have no such column.
+    """
+    try:
+        if isinstance(data, pa.Table | pa.RecordBatch):
+            return list(data.column(key).to_pylist())
+        if isinstance(data, Mapping):
+            return list(data[key])
+        if isinstance(data, list):
+            return [row[key] for row in data]
+    except KeyError as error:
+        raise BadInput(f"the rows have no column {key}, which numbers them in the history") from error
+    raise BadInput(
+        "a recorded insert takes rows that can be read twice: an Arrow table, a dict of columns, a list of dicts, or a"
+        " DataFrame of Spark"
+    )
+
+
+def check_inserted(found: Sequence[Any], key: str, table: str) -> None:
+    """Do nothing if rows of these numbers can be inserted and recorded.
+
+    Raises
+    ------
+    BadInput
+        A history can't have one of them, or one is there twice.
+    """
+    check_numbers(found, key, table)
+    if len(set(found)) < len(found):
+        twice = next(number for number, count in Counter(found).items() if count > 1)
+        raise BadInput(
+            f"column {key} of table {table} numbers the rows of a history, each once; {twice} is there twice"
+        )
 
 
 def key_column(table: str, schema: pa.Schema, order_by: Sequence[str], key: str | None) -> str:
