@@ -118,17 +118,19 @@ def check_fold(table: Table, names: Sequence[str], scribe: Scribe) -> bool:
     return True
 
 
-def check_health(cluster: FaultCluster, table: Table) -> None:
-    """Every server serves and every replica has nothing left to do."""
+def check_health(cluster: FaultCluster, table: Table, names: Sequence[str] = ()) -> None:
+    """Every server serves and every replica has nothing left to do; of a shard: those of these names."""
     wait_for(
-        lambda: not ailments(cluster, table), lambda: f"every replica is well: {ailments(cluster, table)}", SETTLE_S
+        lambda: not ailments(cluster, table, names),
+        lambda: f"every replica is well: {ailments(cluster, table, names)}",
+        SETTLE_S,
     )
 
 
-def ailments(cluster: FaultCluster, table: Table) -> list[str]:
+def ailments(cluster: FaultCluster, table: Table, names: Sequence[str] = ()) -> list[str]:
     """Return what is not as it should be when nothing happens, one line for each replica and complaint."""
     found: list[str] = []
-    for name in cluster.names:
+    for name in names or cluster.names:
         for route in ("/health", f"/v1/tables/{table.name}/status"):
             status, answer = ask(cluster, cluster.address(name), "GET", route)
             if status != http.client.OK:

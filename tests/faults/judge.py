@@ -32,6 +32,9 @@ def parse() -> argparse.Namespace:
     parser = parser_of(__doc__, RECORDED)
     parser.add_argument("--clients", type=int, default=JudgedPlan.__dataclass_fields__["clients"].default)
     parser.add_argument("--spark", action="store_true", help="with a driver of Spark, which is killed, too")
+    parser.add_argument(
+        "--shards", type=int, default=0, choices=(0, 2, 3, 4), help="of the table, each with two servers"
+    )
     parser.add_argument("--folder", type=Path, help="where the folders of all slices go")
     return parsed(parser)
 
@@ -44,9 +47,8 @@ def main() -> int:
         arguments.folder.mkdir(parents=True, exist_ok=True)
     while left > 0:
         seconds = min(SLICE_S, left)
-        plan = JudgedPlan(
-            seed, seconds, arguments.clients, kinds=tuple(arguments.kinds.split(",")), spark=arguments.spark
-        )
+        kinds = tuple(kind for kind in arguments.kinds.split(",") if not arguments.shards or kind != "corrupt")
+        plan = JudgedPlan(seed, seconds, arguments.clients, kinds=kinds, spark=arguments.spark, shards=arguments.shards)
         status, operations = run_slice(plan, arguments)
         total += operations
         if status:
@@ -75,6 +77,7 @@ def run_slice(plan: JudgedPlan, arguments: argparse.Namespace) -> tuple[int, int
     if status:
         more = "" if plan.kinds == RECORDED else f" --kinds {','.join(plan.kinds)}"
         more += " --spark" if plan.spark else ""
+        more += f" --shards {plan.shards}" if plan.shards else ""
         say(f"NOT FINE: seed {plan.seed}, after {time.monotonic() - began:.0f} s; everything is in {folder}")
         say(f"repeat: .venv/bin/python -m tests.faults.judge --seed {plan.seed} --seconds {plan.seconds:.0f}{more}")
     else:

@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from replitree.client.cluster import TOKEN_FILE
+from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.table import Table
 from replitree.client.transport.access import Access
 from replitree.coordination.supervise import Supervised
@@ -37,7 +38,7 @@ from replitree_verify.nemesis.overview import Struck, write_report
 from replitree_verify.nemesis.run import read_closing, read_closing_with_stream
 from replitree_verify.nemesis.stream import DriverFault, SparkDriver
 from replitree_verify.nemesis.visitors import IDS, SCHEMA
-from tests.faults import checks
+from tests.faults import checks, sharded
 from tests.faults.cluster import FaultCluster
 from tests.faults.harness import draw_settings
 from tests.faults.nemesis import Nemesis
@@ -76,6 +77,8 @@ class JudgedPlan:
         How many there are.
     spark
         Whether a driver of Spark brings a stream in and takes one out; it is killed before every second round.
+    shards
+        How many shards the table has, each with servers of its own; 0: it is not sharded.
     """
 
     seed: int
@@ -84,11 +87,17 @@ class JudgedPlan:
     replicas: int = 3
     kinds: tuple[str, ...] = RECORDED
     spark: bool = False
+    shards: int = 0
+
+    @property
+    def servers(self) -> int:
+        """How many servers there are: of a sharded table `sharded.REPLICAS` for each shard."""
+        return self.shards * sharded.REPLICAS if self.shards else self.replicas
 
     def pinned(self) -> dict[str, str]:
         """Return the replicas that know one server of the ensemble only, and which: nobody, one of them, or each another."""
         chance = random.Random(f"{self.seed}/pinned")
-        names = [f"r{number}" for number in range(1, self.replicas + 1)]
+        names = [f"r{number}" for number in range(1, self.servers + 1)]
         each = {name: f"zk{1 + number % 3}" for number, name in enumerate(names)}
         one = chance.choice(names)
         return chance.choice(({}, {one: chance.choice(sorted(each.values()))}, each))
@@ -124,23 +133,20 @@ def run_judged(plan: JudgedPlan, folder: Path, say: Say = print) -> Judged:
         The cluster did not come to rest, or not at the table that its log says.
     """
     began = time.monotonic()
-    with FaultCluster(folder, plan.replicas, settings=draw_settings(plan.seed), pinned=plan.pinned()) as cluster:
-        limits = {"parts_delay": 90_000, "parts_max": 100_000}
-        table = cluster.connection.create_table(
-            TABLE, SCHEMA, order_by="id", partition_by="shelf", settings=limits,
-            feed="1 day" if plan.spark else None, wait_replicas=plan.replicas,
-        )  # fmt: skip
+    with FaultCluster(folder, plan.servers, settings=draw_settings(plan.seed), pinned=plan.pinned()) as cluster:
+        table, tables = create(cluster, plan)
         nemesis = Nemesis(cluster, lambda name, part: checks.check_part(cluster, table, name, part), say)
-        scribe = Scribe(cluster.ensemble.url, TABLE)
+        scribes = [Scribe(cluster.ensemble.url, each.name) for each, _ in tables]
         crowds = [Crowd(number, plan, cluster) for number in range(CROWDS)]
         driver = driver_of(plan, cluster) if plan.spark else None
         try:
-            scribe.start()
+            for scribe in scribes:
+                scribe.start()
             wait_for(lambda: all(crowd.has_begun for crowd in crowds), "the clients begin")
             done, killed = hurt(plan, nemesis, crowds, driver)
             say("every fault is healed; the clients finish")
             finish(crowds, nemesis)
-            compared = close(cluster, table, scribe, driver)
+            compared = close(cluster, tables, scribes, driver)
         except Exception:
             checks.write_down(cluster, table)
             raise
@@ -149,14 +155,16 @@ def run_judged(plan: JudgedPlan, folder: Path, say: Say = print) -> Judged:
                 crowd.kill()
             if driver is not None:
                 driver.close()
-            scribe.close()
-    verdict, operations = judge(folder, scribe, [] if driver is None else [driver.history])
+            for scribe in scribes:
+                scribe.close()
+        # The ensemble is asked, so it runs yet.
+        verdict, operations = judge(folder, scribes, [] if driver is None else [driver.history], cluster.ensemble.url)
     struck = [*killed, *(Struck(strike.kind, str(strike), begin, end) for strike, begin, end in nemesis.done)]
     write_report(folder / REPORT, f"seed {plan.seed}", verdict, operations, struck)
     faults = nemesis.struck + Counter(each.kind for each in killed)
     judged = Judged(
         plan.seed, done, round(time.monotonic() - began, 1), plan.pinned(), draw_settings(plan.seed),
-        dict(sorted(faults.items())), count(operations), scribe.missed is None, compared, verdict,
+        dict(sorted(faults.items())), count(operations), all(each.missed is None for each in scribes), compared, verdict,
     )  # fmt: skip
     (folder / RESULT).write_bytes(msgspec.json.format(msgspec.json.encode(judged.as_dict()), indent=1))
     return judged
@@ -252,31 +260,56 @@ def finish(crowds: list[Crowd], nemesis: Nemesis) -> None:
         crowd.finish()
 
 
-def close(cluster: FaultCluster, table: Table, scribe: Scribe, driver: SparkDriver | None) -> bool:
+def create(cluster: FaultCluster, plan: JudgedPlan) -> tuple[Table, list[tuple[Table, tuple[str, ...]]]]:
+    """Create the table; return it, and what is a table to replicas, with the names of these: itself, or its shards."""
+    sharding: dict[str, Any] = {"shard_by": "id", "shards": plan.shards, "replicas": sharded.REPLICAS, "buckets": 64}
+    table = cluster.connection.create_table(
+        TABLE, SCHEMA, order_by="id", partition_by="shelf", settings={"parts_delay": 90_000, "parts_max": 100_000},
+        feed="1 day" if plan.spark else None, wait_replicas=sharded.REPLICAS if plan.shards else plan.replicas,
+        **(sharding if plan.shards else {}),
+    )  # fmt: skip
+    if isinstance(table, ShardedTable):
+        return table, sharded.shards_of(cluster.connection, table)
+    return table, [(table, cluster.names)]
+
+
+def close(
+    cluster: FaultCluster,
+    tables: list[tuple[Table, tuple[str, ...]]],
+    scribes: list[Scribe],
+    driver: SparkDriver | None,
+) -> bool:
     """Wait until all replicas are equal and well, and read at each of them; return whether the fold was compared."""
-    if scribe.failure is not None:
-        raise scribe.failure
+    for scribe in scribes:
+        if scribe.failure is not None:
+            raise scribe.failure
     closing = cluster.folder / "closing.jsonl"
     if driver is not None:
         # Before replicas are compared: the stream in ends here.
-        read_closing_with_stream(table, cluster.names, closing, driver)
-    checks.wait_until_equal(table, cluster.names)
-    checks.check_health(cluster, table)
-    if driver is None:
-        read_closing(table, cluster.names, closing, CLOSING_S)
-    compared = checks.check_fold(table, cluster.names, scribe)
-    checks.check_log(cluster, scribe)
+        read_closing_with_stream(tables[0][0], cluster.names, closing, driver)
+    for table, names in tables:
+        checks.wait_until_equal(table, names)
+        checks.check_health(cluster, table, names)
+    if len(tables) > 1:
+        sharded.read_closing_shards(TABLE, tables, closing, CLOSING_S)
+    elif driver is None:
+        read_closing(tables[0][0], cluster.names, closing, CLOSING_S)
+    compared = [checks.check_fold(table, names, scribe) for (table, names), scribe in zip(tables, scribes, strict=True)]
+    for scribe in scribes:
+        checks.check_log(cluster, scribe)
     checks.check_logs(cluster)
-    return compared
+    return all(compared)
 
 
-def judge(folder: Path, scribe: Scribe, more: list[Path]) -> tuple[Verdict, list[Operation]]:
+def judge(folder: Path, scribes: list[Scribe], more: list[Path], url: str) -> tuple[Verdict, list[Operation]]:
     """Put what all clients, and Spark, have recorded into one history, with positions if the log is known; judge that."""
     files = sorted([*folder.glob("clients-*.jsonl"), folder / "closing.jsonl", *more])
     clients = read_files(files)
     operations = [clients.operation(number) for number in range(len(clients))]
-    if scribe.missed is None:
-        operations = with_positions(operations, scribe.log)
+    if len(scribes) > 1:
+        operations = sharded.with_transactions(operations, url, TABLE)
+    elif scribes[0].missed is None:
+        operations = with_positions(operations, scribes[0].log)
     history = folder / HISTORY
     with history.open("wb") as file:
         file.write(encode_header(read_clock(files)))

@@ -14,6 +14,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Get, GetMany, LogIndex, Sync
 from replitree.protocol.core.entries import Entry, decode_entry
 from replitree.protocol.core.log import log_start, next_index
+from replitree.protocol.sharded.places import hosted_path
 
 LOOK_S = 0.1
 SESSION_S, OPERATION_S = 2.0, 2.0
@@ -30,14 +31,14 @@ class Scribe:
     url
         The ensemble's.
     table
-        The table's name.
+        The table's name, or that of a shard.
     """
 
     def __init__(self, url: str, table: str) -> None:
         self._coordination = ZooKeeperCoordination(
             url, session_timeout_s=SESSION_S, operation_timeout_s=OPERATION_S, connect_timeout_s=OPERATION_S
         )
-        self._table = layout.TablePlace(layout.table_path(self._coordination.url.root, table))
+        self._table = layout.TablePlace(hosted_path(self._coordination.url.root, table))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scribe", daemon=True)
         self.log: list[tuple[LogIndex, Entry]] = []

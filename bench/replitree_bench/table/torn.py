@@ -68,6 +68,9 @@ class ShardedSystem(Protocol):
     def rows_by_block(self, number: int) -> Mapping[int, int]:
         """Read the whole table at once, at some server; return how many rows each block has."""
 
+    def is_level(self) -> bool:
+        """Whether every server has all that its shard's replicas have replicated."""
+
     def kill(self, server: int) -> None:
         """Kill a server."""
 
@@ -97,6 +100,11 @@ class OurShards:
         del number
         return Counter(self._table.to_arrow(["b"]).column("b").to_pylist())
 
+    def is_level(self) -> bool:
+        """See `ShardedSystem`."""
+        shards = self._cluster.status("torn").tables
+        return all(each.state == "active" and each.lag == 0 for shard in shards for each in shard.replicas)
+
     def kill(self, server: int) -> None:
         """See `ShardedSystem`."""
         self._cluster.kill(self._cluster.names[server])
@@ -125,6 +133,12 @@ class TheirShards:
         """See `ShardedSystem`."""
         found = self._cluster.query(self._server(number), "SELECT b, count() FROM torn GROUP BY b")
         return {int(block): int(rows) for block, rows in (line.split() for line in found.splitlines())}
+
+    def is_level(self) -> bool:
+        """See `ShardedSystem`."""
+        # After a restart a replica waits until its last session has ended; until then its delay is counted from 1970.
+        sql = f"SELECT absolute_delay + queue_size + is_readonly + {REPLICAS} - active_replicas FROM system.replicas"  # noqa: S608 - numbers of ours
+        return all(self._cluster.query(1 + server, sql).strip() == "0" for server in range(SERVERS))
 
     def kill(self, server: int) -> None:
         """See `ShardedSystem`."""
@@ -244,11 +258,13 @@ def _read(system: ShardedSystem, seen: Seen, over: threading.Event) -> None:
 
 
 def _quiet(system: ShardedSystem) -> Mapping[int, int]:
-    """Return the rows of each block when several reads, one after the other, show the same."""
+    """Return the rows of each block when all replicas are level, and several reads, one after the other, show the same."""
     last: Any = None
     for number in range(int(QUIET_S_MAX / QUIET_S)):
         time.sleep(QUIET_S)
         try:
+            if not system.is_level():
+                continue
             found = [dict(system.rows_by_block(SERVERS * number + server)) for server in range(SERVERS)]
         except FAILURES:
             continue

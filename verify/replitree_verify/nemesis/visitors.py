@@ -12,10 +12,12 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from replitree.client.connection import Connection
+from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.table import Table
 from replitree.errors import (
     OutcomeUnknown,
@@ -69,7 +71,10 @@ class Visitor:
     def __init__(self, number: int, seed: int, table: Table, replicas: Sequence[str]) -> None:
         self._random = random.Random(f"{seed}/visitor-{number}")  # noqa: S311 - repeatable is what it must be
         self._number = number
-        self._handles = (table, *(table.replica(name) for name in replicas))
+        # A sharded table is not read at one replica.
+        self._is_sharded = isinstance(table, ShardedTable)
+        ones: list[Table] = [] if self._is_sharded else [table.replica(name) for name in replicas]
+        self._handles = (table, *ones)
         self._next = number * IDS
         self._seen: deque[int] = deque(maxlen=REMEMBERED)
 
@@ -79,7 +84,11 @@ class Visitor:
             return self._insert()
         (level,) = self._random.choices([each for each, _ in LEVELS], [weight for _, weight in LEVELS])
         as_of = self._random.choice(self._seen) if level == "as_of" and self._seen else None
-        asked = {"as_of": as_of} if as_of is not None else {"level": "sequential" if level == "as_of" else level}
+        if self._is_sharded:
+            level = "linearizable" if level == "linearizable" else "consistent"
+        elif level == "as_of":
+            level = "sequential"
+        asked: dict[str, Any] = {"as_of": as_of} if as_of is not None else {"level": level}
         try:
             self._somewhere().to_arrow(["id"], timeout_s=self._random.choice(READ_S), **asked)
         except EXPECTED:
