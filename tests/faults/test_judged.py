@@ -120,3 +120,18 @@ def test_a_short_run_under_all_faults_keeps_every_promise_and_leaves_a_history(t
     assert check(read_files([tmp_path / HISTORY])).fine
     assert json.loads((tmp_path / RESULT).read_text())["verdict"]["fine"] is True
     assert "<svg" in (tmp_path / REPORT).read_text()
+
+
+@pytest.mark.system
+@pytest.mark.nightly
+def test_a_short_run_of_a_sharded_table_is_judged_with_the_transactions_of_its_cuts(tmp_path: Path) -> None:
+    kinds = tuple(kind for kind in RECORDED if kind != "corrupt")
+    judged = run_judged(JudgedPlan(seed=5, seconds=12.0, clients=12, kinds=kinds, shards=2), tmp_path, lambda _: None)
+    assert judged.verdict.fine
+    assert judged.fold_compared
+    history = read_files([tmp_path / HISTORY])
+    found = [history.operation(number) for number in range(len(history))]
+    placed = [each for each in found if each.outcome == "ok" and each.index is not None]
+    assert {each.kind for each in placed} == {"insert", "read"}
+    assert {each.level for each in placed if each.kind == "read"} <= {"sequential", "linearizable"}
+    assert len([each for each in found if each.closing and each.outcome == "ok"]) == 2

@@ -42,6 +42,8 @@ class Town:
     number: int = 0
     waiting: dict[int, Callable[[Any], None]] = field(default_factory=dict)
     """What hears the answer to a request that an observer hears first."""
+    on_acknowledged: Callable[[], None] = lambda: None
+    """Is called when an insert was acknowledged."""
 
     def new_request(self) -> int:
         """Return a number that no request had."""
@@ -231,6 +233,7 @@ class JointClient:
                 if isinstance(told, JointInserted) and told.is_duplicate:
                     judge.probes["joint duplicate"] += 1
                 judge.acknowledge(self._token)
+                self._town.on_acknowledged()
                 self._shares.clear()
                 self.next()
                 return
@@ -252,14 +255,14 @@ class CutReader:
         self._town = town
         self._last, self._turn = BEFORE_ALL, 0
 
-    def read(self) -> None:
-        """Begin a read at some level; one that is under way is given up."""
+    def read(self, *, linearizable: bool | None = None) -> None:
+        """Begin a read, by default at some level; one that is under way is given up."""
         town, self._turn = self._town, self._turn + 1
         turn = self._turn
         self._seen: dict[Shard, tuple[str, CutEnd]] = {}
         self._shown: dict[Shard, Shown] = {}
         self._due = frozenset[fx.JointId]()
-        if town.cluster.random.random() < 0.5:
+        if town.cluster.random.random() < 0.5 if linearizable is None else linearizable:
             self._due = frozenset(town.judge.acknowledged)
             shard = town.cluster.random.choice(sorted(town.hosts))
             hear = town.back(lambda told: self.hear_clock(turn, told))

@@ -42,6 +42,9 @@ ROOT, NAME = "/c", "d"
 PLACE = layout.sharded(ROOT, NAME)
 BUCKETS = 8
 
+READ_AT_ONCE = 0.7
+"""Share of the acknowledgements after which a linearizable read begins at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShardedOptions:
@@ -147,6 +150,7 @@ class ShardedSimulation:
         ]
         self._readers = [CutReader(self.town) for _ in range(self.sharded.readers)]
         self._is_made, self._errands = False, 0
+        self.town.on_acknowledged = self.read_at_once
 
     # --- the phases -----------------------------------------------------------------------------------------------------
 
@@ -399,6 +403,11 @@ class ShardedSimulation:
         name = self._any()
         self.judge.full.add(name)
         self.cluster.after(self._random.choice((SECOND, 5 * SECOND)), lambda: self.judge.full.discard(name))
+
+    def read_at_once(self) -> None:
+        """Let a reader ask for what was acknowledged just now: servers of coordination may be behind."""
+        if self.cluster.chance(READ_AT_ONCE):
+            self._random.choice(self._readers).read(linearizable=True)
 
     def change_map(self) -> None:
         """Write the map anew: what was split by the one before is refused."""

@@ -19,6 +19,9 @@ from replitree.protocol.core.stamps import BEFORE_ALL, GetStamped, Stamped, Stam
 from replitree_verify.outcomes.branch import Request
 from replitree_verify.simulation.cluster import Cluster, Reply, Session
 
+MOVES_ON = 0.3
+"""Share of the reads within a request before which the view of a server that is behind moves on."""
+
 FIRST = Zxid(1)
 """The transaction of all nodes that are there at the beginning."""
 
@@ -95,8 +98,9 @@ class StampedCluster(Cluster):
         at = max(session.floor, bisect_right(self._times, self.now - lagging) - 1)
         nodes, first = list[StampedNode | None](), at
         for path in effect.paths:
-            if at < last and self.chance(0.2):
-                at = self.random.randint(at, last)
+            if at < last and self.chance(MOVES_ON):
+                # Often to what was written just now: that is what a reader must not mistake for all that came before.
+                at = last if self.chance(0.5) else self.random.randint(at, last)
             nodes.append(self._node(self._trees[at], path, Zxid(at + 1)))
         return Stamped(tuple(nodes), BEFORE_ALL), at, "" if first == last else "stale" if at == first else "torn"
 
