@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SHARDS, REPLICAS = 2, 2
 SERVERS = SHARDS * REPLICAS
 ROWS = 100
-WRITERS = 4
+WRITERS, READERS = 4, 3
 PAUSE_S = 0.05
 """How long a writer rests after a block, in seconds."""
 
@@ -155,7 +155,7 @@ class TheirShards:
 
 @dataclass(slots=True)
 class Seen:
-    """What writers and the reader have seen so far."""
+    """What writers and readers have seen so far."""
 
     acknowledged: dict[int, float] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
@@ -163,14 +163,16 @@ class Seen:
     torn_reads: int = 0
     torn: set[int] = field(default_factory=set)
     doubled: set[int] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, rows: Mapping[int, int]) -> None:
         """Take note of one read."""
         torn = {block for block, count in rows.items() if count < ROWS}
-        self.reads += 1
-        self.torn_reads += bool(torn)
-        self.torn |= torn
-        self.doubled |= {block for block, count in rows.items() if count > ROWS}
+        with self.lock:
+            self.reads += 1
+            self.torn_reads += bool(torn)
+            self.torn |= torn
+            self.doubled |= {block for block, count in rows.items() if count > ROWS}
 
 
 def measure(system: ShardedSystem, seed: int, *, seconds: float = SECONDS, say: Callable[[str], object]) -> Measured:
@@ -190,7 +192,7 @@ def measure(system: ShardedSystem, seed: int, *, seconds: float = SECONDS, say: 
     system.create()
     seen, over, chance = Seen(), threading.Event(), random.Random(seed)  # noqa: S311 - repeatable is what it must be
     threads = [threading.Thread(target=_write, args=(system, seen, number, over)) for number in range(WRITERS)]
-    threads.append(threading.Thread(target=_read, args=(system, seen, over)))
+    threads += [threading.Thread(target=_read, args=(system, seen, number, over)) for number in range(READERS)]
     for thread in threads:
         thread.start()
     end, kills = time.monotonic() + seconds, 0
@@ -246,10 +248,9 @@ def _write(system: ShardedSystem, seen: Seen, writer: int, over: threading.Event
         over.wait(PAUSE_S)
 
 
-def _read(system: ShardedSystem, seen: Seen, over: threading.Event) -> None:
-    number = 0
+def _read(system: ShardedSystem, seen: Seen, number: int, over: threading.Event) -> None:
     while not over.is_set():
-        number += 1
+        number += READERS
         try:
             seen.take(system.rows_by_block(number))
         except FAILURES:
