@@ -13,6 +13,7 @@ from replitree.client.insert.terms import Written
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.table import Table
 from replitree.client.transport.http import HttpClient
+from replitree.coordination.port import READS_MAX
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import ReplitreeError
 from replitree.protocol.core import layout
@@ -24,9 +25,6 @@ from replitree.wire.history_recorder import Recorder
 
 REPLICAS = 2
 """Of each shard."""
-
-TOKENS_MAX = 200
-"""Tokens that are looked up in one request."""
 
 
 def shards_of(connection: Connection, table: ShardedTable) -> list[tuple[Table, tuple[str, ...]]]:
@@ -76,8 +74,8 @@ def with_transactions(operations: Sequence[Operation], url: str, name: str) -> l
         asked = [each for each in operations if each.kind == "insert" and each.outcome == "ok" and each.token]
         paths = [layout.joint_token(place, token_block(str(each.token))) for each in asked]
         found = dict[int, int]()
-        for first in range(0, len(paths), TOKENS_MAX):
-            nodes = coordination.perform(GetStamped(tuple(paths[first : first + TOKENS_MAX]))).nodes
+        for first in range(0, len(paths), READS_MAX):
+            nodes = coordination.perform(GetStamped(tuple(paths[first : first + READS_MAX]))).nodes
             found |= {
                 id(each): node.created for each, node in zip(asked[first:], nodes, strict=False) if node is not None
             }

@@ -11,7 +11,7 @@ from replitree_verify.outcomes.branch import Request
 from replitree_verify.simulation.cluster import Cluster, Reply
 
 NO_TABLE = TablePlace("/errand")
-"""Who acts for no replica acts at this one."""
+"""A client acts for no replica; this stands in for the table of one."""
 
 
 class Errand:

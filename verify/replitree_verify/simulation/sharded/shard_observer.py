@@ -201,7 +201,7 @@ class Judge:
         return places.shard_place(self.root, self.name, shard, "" if node is None else node.value.decode())
 
     def begin_change(self, who: str) -> None:
-        """Take note of who has changed coordination."""
+        """Take note of the process, or the client, that has changed coordination."""
         self._who = who
 
     def end_change(self, tree: Tree) -> None:

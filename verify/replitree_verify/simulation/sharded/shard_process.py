@@ -229,7 +229,7 @@ class ShardProcess(Process):
             self.cluster.ask(self.session, effect, lambda reply: self._hear(thread, reply))
             return None
         if isinstance(effect, fx.Commit) and thread.stage is tell_clock:
-            # Who writes the clock changes no table, so no epoch fences it.
+            # A write of the clock changes no table, so no epoch fences it.
             request = Request(Replica(NO_TABLE, self.name), self.me, self.session.number, None, effect.operations)
             self.cluster.ask(self.session, request, lambda reply: self._hear(thread, reply))
             return None
