@@ -498,7 +498,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
     },
     "sharded": {"machine": "clients, replicas and ZooKeeper share the cores; every insert is synced before it counts"},
     "torn": {
-        "kills": "the same servers in the same order, every 4 s or when the last one serves again; some writers give up at an error",
+        "kills": "the same servers in the same order, each when the last one serves again; some writers give up at an error",
         "reads": "ours stand at one cut of both shards; the peer's Distributed table asks a replica of each shard",
     },
     "levels": {"reader": "one client at replica 2; inserts go to replica 1"},
