@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from replitree.errors import BadInput
-from replitree_verify.simulation.sharded.sharded_run import ShardedSimulation, draw_sharded
+from replitree_verify.simulation.sharded.sharded_run import OWN_FROM, ShardedSimulation, draw_sharded
 from replitree_verify.small_models import simulate_sharded
 from tests.cli.conftest import Run, run
 
@@ -16,7 +16,7 @@ __all__ = ["run"]
 SEEDS = {2: (3, 4, 11, 14, 20, 22, 31, 36, 41, 45, 46), 3: (26, 29, 30, 39)}
 """By the number of shards: they see every rare branch below, some of them several times."""
 
-NIGHTLY_SEEDS = range(1_000)
+NIGHTLY_SEEDS = 1_000
 
 RARE = (
     "consistent cut", "crash", "creation: exists", "creation: half-made", "cut closed", "cut: NotShown",
@@ -39,10 +39,15 @@ def test_seeds_find_nothing_and_see_the_rare_branches() -> None:
     assert [probe for probe in RARE if not seen[probe]] == []
 
 
+def test_clients_of_later_seeds_read_what_they_have_inserted() -> None:
+    assert simulate_sharded(OWN_FROM, OWN_FROM + 4, 2).violations == ()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("shards", [2, 3])
-def test_thousands_of_seeds_find_nothing(shards: int) -> None:
-    assert simulate_sharded(NIGHTLY_SEEDS.start, NIGHTLY_SEEDS.stop, shards, workers=2).violations == ()
+@pytest.mark.parametrize("first", [0, OWN_FROM])
+def test_thousands_of_seeds_find_nothing(first: int, shards: int) -> None:
+    assert simulate_sharded(first, first + NIGHTLY_SEEDS, shards, workers=2).violations == ()
 
 
 @pytest.mark.parametrize(
@@ -51,6 +56,7 @@ def test_thousands_of_seeds_find_nothing(shards: int) -> None:
         ("blind-commit-after-unknown", 10, "J3"),
         ("ended-in-some-shards", 1, "J2"),
         ("map-not-checked", 3, "D6"),
+        ("own-write-above-the-cut", OWN_FROM, "D10"),
     ],
 )
 def test_a_seed_catches_the_mutant(mutant: str, seed: int, breaks: str) -> None:

@@ -16,6 +16,7 @@ from replitree.protocol.core.stamps import BEFORE_ALL, Zxid
 from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.program.sharded.coordinator import JointRequest, OwnGone
 from replitree.protocol.program.stages import Then
+from replitree.protocol.sharded import places
 from replitree.protocol.sharded.cut import Cut, CutEnd, cut_of
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone
@@ -42,8 +43,8 @@ class Town:
     number: int = 0
     waiting: dict[int, Callable[[Any], None]] = field(default_factory=dict)
     """What hears the answer to a request that an observer hears first."""
-    on_acknowledged: Callable[[], None] = lambda: None
-    """Is called when an insert was acknowledged."""
+    on_acknowledged: Callable[[Any], None] = lambda _client: None
+    """Is called with the client whose insert was acknowledged."""
 
     def new_request(self) -> int:
         """Return a number that no request had."""
@@ -100,6 +101,9 @@ class JointClient:
         self._token, self._wanted = "", 0
         self._shares: dict[Shard, Share] = {}
         self._map_version, self._turn, self._tries = -1, 0, 0
+        self.written: dict[Shard, fx.LogIndex] = {}
+        """The highest index in the log of each shard of which it was told, as `client.insert.terms.Written` has it."""
+        self.acknowledged: set[fx.JointId] = set()
 
     @property
     def is_done(self) -> bool:
@@ -228,12 +232,14 @@ class JointClient:
         match told:
             case Then():
                 # Its quorum is waited for; the answer comes by the number of the request.
+                self._note(told.outcome)
                 return
             case JointInserted() | fx.Inserted() | fx.Duplicate():
                 if isinstance(told, JointInserted) and told.is_duplicate:
                     judge.probes["joint duplicate"] += 1
-                judge.acknowledge(self._token)
-                self._town.on_acknowledged()
+                self._note(told)
+                self.acknowledged.add(judge.acknowledge(self._token))
+                self._town.on_acknowledged(self)
                 self._shares.clear()
                 self.next()
                 return
@@ -247,12 +253,30 @@ class JointClient:
                 self._drop(self._pieces[0])
         self._again()
 
+    def _note(self, told: Any) -> None:
+        """Note where entries are: of an insert with a quorum its end is told by the shard that coordinates."""
+        match told:
+            case JointInserted():
+                for name, index in told.written:
+                    if index is not None:
+                        shard = places.shard_number(name)
+                        self.written[shard] = max(self.written.get(shard, fx.LogIndex(0)), index)
+            case fx.Inserted(index, settled) | fx.Duplicate(int(index), settled):
+                shard, at = self._pieces[0], index if settled is None else settled
+                self.written[shard] = max(self.written.get(shard, fx.LogIndex(0)), at)
+
 
 class CutReader:
-    """Reads all shards at one cut after the other."""
+    """Reads all shards at one cut after the other.
 
-    def __init__(self, town: Town) -> None:
-        self._town = town
+    Parameters
+    ----------
+    own
+        The client whose reads these are: what it was told of is in its consistent cuts (D10).
+    """
+
+    def __init__(self, town: Town, own: JointClient | None = None) -> None:
+        self._town, self._own = town, own
         self._last, self._turn = BEFORE_ALL, 0
 
     def read(self, *, linearizable: bool | None = None) -> None:
@@ -268,11 +292,13 @@ class CutReader:
             hear = town.back(lambda told: self.hear_clock(turn, told))
             town.send(shard, lambda process: process.tell_the_clock(hear))
             return
+        written = {} if self._own is None else dict(self._own.written)
+        self._due = frozenset() if self._own is None else frozenset(self._own.acknowledged)
         for shard in town.hosts:
 
             def ask(process: ShardProcess, shard: Shard = shard) -> None:
                 name = process.name
-                process.see(town.back(lambda told: self.hear_seen(turn, shard, name, told)))
+                process.see(town.back(lambda told: self.hear_seen(turn, shard, name, told)), written.get(shard))
 
             town.send(shard, ask)
 
@@ -287,8 +313,10 @@ class CutReader:
             return
         self._seen[shard] = name, told
         if len(self._seen) == len(self._town.hosts):
+            ends = [end for _, end in self._seen.values()]
             last = Cut(ENSEMBLE, self._last) if self._last else None
-            found = cut_of([Cut(ENSEMBLE, end.seen) for _, end in self._seen.values()], last)
+            written = max(end.written for end in ends)
+            found = cut_of([Cut(ENSEMBLE, end.seen) for end in ends], last, written)
             assert isinstance(found, Cut)
             self._show(turn, found.zxid, has_clock=False)
 
@@ -318,6 +346,6 @@ class CutReader:
         """End a read of which all shards have shown their rows."""
         town = self._town
         self._turn += 1
-        town.judge.read(zxid, self._shown, self._due, self._last)
+        town.judge.read(zxid, self._shown, self._due, self._last, is_own=self._own is not None and not has_clock)
         town.judge.probes["linearizable cut" if has_clock else "consistent cut"] += 1
         self._last = max(self._last, zxid)

@@ -1,4 +1,4 @@
-"""What must hold of a simulated sharded table: each shard is a table; over all of them J1 to J5, D1 to D4, D6 and D9 hold."""
+"""What must hold of a simulated sharded table: each shard is a table; over all of them J1 to J5, D1 to D4, D6, D9 and D10 hold."""
 
 from __future__ import annotations
 
@@ -242,14 +242,15 @@ class Judge:
 
     # --- what clients hear ------------------------------------------------------------------------------------------------
 
-    def acknowledge(self, token: str) -> None:
-        """Check an insert of which a client has heard that it counts (J4), and remember it."""
+    def acknowledge(self, token: str) -> JointId:
+        """Check an insert of which a client has heard that it counts (J4), remember it, and return its name."""
         found = [
             each for each, insert in self.inserts.items() if insert.token == token and insert.counts_from is not None
         ]
         if not found:
             raise Violated(f"J4: {token} was acknowledged, and counts in no shard")
         self.acknowledged[found[0]] = self.inserts[found[0]].counts_from or Zxid(0)
+        return found[0]
 
     def refuse(self, joint: JointId) -> None:
         """Check a joint insert of which a client has heard that it never takes place (J4)."""
@@ -257,17 +258,21 @@ class Judge:
             raise Violated(f"J4: {joint} is refused, and in the logs")
         self.refused.add(joint)
 
-    def read(self, zxid: Zxid, shown: Mapping[Shard, Shown], due: frozenset[JointId], last: Zxid) -> None:
-        """Check what a read shows at a cut (D1, D2, D3, D9).
+    def read(
+        self, zxid: Zxid, shown: Mapping[Shard, Shown], due: frozenset[JointId], last: Zxid, *, is_own: bool = False
+    ) -> None:
+        """Check what a read shows at a cut (D1, D2, D3, D9, D10).
 
         Parameters
         ----------
         zxid, shown
             The cut, and what each shard that was asked has shown.
         due
-            The inserts that had been acknowledged when a linearizable read began.
+            The inserts that had been acknowledged when a linearizable read began; of an own read those of its client.
         last
             The reader's cut before.
+        is_own
+            Whether this is a consistent read of a client that inserts.
         """
         if zxid < last:
             raise Violated(f"D9: a reader reads at {zxid}, and had read at {last}")
@@ -288,4 +293,5 @@ class Judge:
                 raise Violated(f"D2: {insert.token} is shown in {seen}, and not in all of {its}")
         late = sorted(due - there.keys())
         if late:
-            raise Violated(f"D3: {late} were acknowledged before the read began, and are not in its cut {zxid}")
+            rule = "D10" if is_own else "D3"
+            raise Violated(f"{rule}: {late} were acknowledged before the read began, and are not in its cut {zxid}")

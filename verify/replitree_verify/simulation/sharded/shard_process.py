@@ -81,9 +81,9 @@ def let_go(given_up: Participant) -> Stage:
     return (yield from participant.give_up_prepared())
 
 
-def tell_seen(shard: TablePlace) -> Stage:
-    """Answer what the replica has seen."""
-    yield TellClient((yield from seen_here(shard)))
+def tell_seen(shard: TablePlace, written: fx.LogIndex | None) -> Stage:
+    """Answer what the replica has seen, and from which cut on an entry is in it."""
+    yield TellClient((yield from seen_here(shard, written)))
     return None
 
 
@@ -144,9 +144,9 @@ class ShardProcess(Process):
             held.is_used = True
             self._ask("give up", lambda _: None, let_go, held.participant)
 
-    def see(self, hear: Hear) -> None:
-        """Answer what was seen."""
-        self._ask("cut", hear, tell_seen, self._reached)
+    def see(self, hear: Hear, written: fx.LogIndex | None = None) -> None:
+        """Answer what was seen, and from which cut on the entry at `written` is in it."""
+        self._ask("cut", hear, tell_seen, self._reached, written)
 
     def tell_the_clock(self, hear: Hear) -> None:
         """Answer with a transaction that comes after all that was acknowledged."""

@@ -19,6 +19,7 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.execute.making import MAKING
 from replitree.protocol.sharded.creation import Creation, NewShard, NewSharded, create_sharded, finish_creation
 from replitree.protocol.sharded.removal import Dropping, ShardedRemoval, begin_drop, drop_step
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
@@ -40,6 +41,9 @@ from replitree_verify.world.model import INCARNATIONS
 ROOT, NAME = "/c", "d"
 PLACE = layout.sharded(ROOT, NAME)
 BUCKETS = 8
+
+OWN_FROM, OWN_SEEDS = 10_000, 0.5
+"""In half of the seeds from here on the clients that insert read, too; those before are the runs that they were."""
 
 READ_AT_ONCE = 0.7
 """Share of the acknowledgements after which a linearizable read begins at once."""
@@ -150,6 +154,9 @@ class ShardedSimulation:
         self._readers = [CutReader(self.town) for _ in range(self.sharded.readers)]
         self._is_made, self._errands = False, 0
         self.town.on_acknowledged = self.read_at_once
+        self._own = Random(f"{seed}/own reads")  # noqa: S311 - repeatable is what it must be
+        reads_own = seed >= OWN_FROM and self._own.random() < OWN_SEEDS
+        self._own_readers = {client: CutReader(self.town, client) for client in self._clients} if reads_own else {}
 
     # --- the phases -----------------------------------------------------------------------------------------------------
 
@@ -278,7 +285,9 @@ class ShardedSimulation:
             at_rest = (
                 memory.state is State.ACTIVE and not memory.trouble and not memory.reload and process.session.alive
             )
-            if not (at_rest and process.has_settled and process.is_at_rest) or memory.queue or memory.staging:
+            # What it was making of a merge stays until its next activation.
+            is_over = all(each.startswith(MAKING) for each in memory.staging)
+            if not (at_rest and process.has_settled and process.is_at_rest and is_over) or memory.queue:
                 return False
         return True
 
@@ -405,8 +414,12 @@ class ShardedSimulation:
         self.judge.full.add(name)
         self.cluster.after(self._random.choice((SECOND, 5 * SECOND)), lambda: self.judge.full.discard(name))
 
-    def read_at_once(self) -> None:
-        """Let a reader ask for what was acknowledged just now: servers of coordination may be behind."""
+    def read_at_once(self, client: JointClient) -> None:
+        """Let a reader, or the client itself, ask for what was acknowledged just now: servers of coordination may be behind."""
+        if client in self._own_readers:
+            self.cluster.after(
+                self._own.choice((0, MS, SECOND)), lambda: self._own_readers[client].read(linearizable=False)
+            )
         if self.cluster.chance(READ_AT_ONCE):
             self._random.choice(self._readers).read(linearizable=True)
 
