@@ -92,6 +92,31 @@ def test_up_warns_of_tables_that_zookeeper_has_lost(tmp_path: Path) -> None:
         stop(cluster)
 
 
+@pytest.mark.nightly
+def test_up_with_shards_starts_servers_for_each_and_a_client_with_the_url_alone_creates_tables_on_them(
+    tmp_path: Path,
+) -> None:
+    cluster = start_up(tmp_path / "data", "--shards", "2", "--replicas", "1")
+    try:
+        assert [each["name"] for each in cluster.ready["replicas"]] == ["r1", "r2"]
+        at = ("--url", cluster.ready["url"])
+        token = {"REPLITREE_TOKEN_FILE": str(tmp_path / "data" / "token")}
+        create = ("table", "create", "d", "--schema", "id bigint not null", "--order-by", "id", "--shard-by", "id")
+        made = cluster.commands.run(*create, *at, "--json", environment=token)
+        assert made.status == 0, made.err
+        assert [each["replicas"] for each in json.loads(made.out)["shards"]] == [["r1"], ["r2"]]
+        cluster.run("table", "create", "plain", "--schema", "id bigint not null")
+        status = {each["name"]: each for each in cluster.json("status")["tables"]}
+        assert {name: each["placed_on"] for name, each in status.items()} == {
+            "d~0": ["r1"],
+            "d~1": ["r2"],
+            "plain": [],
+        }
+        assert "table d~0, placed on r1: log from" in cluster.run("status").replace("\n", " ")
+    finally:
+        stop(cluster)
+
+
 def test_nothing_outlives_an_up_that_was_killed(tmp_path: Path) -> None:
     cluster = start_up(tmp_path / "data", "--replicas", "1")
     pids = [replica["pid"] for replica in cluster.ready["replicas"]]

@@ -1,4 +1,7 @@
-"""What must hold of a simulated sharded table: each shard is a table; over all of them J1 to J5, D1 to D4, D6, D9 and D10 hold."""
+"""What must hold of a simulated sharded table: each shard is a table; over all of them J1 to J5 and D1 to D10 hold.
+
+D5, D7 and D8 are about commands, pruned reads and feeds, which these runs do not have.
+"""
 
 from __future__ import annotations
 
