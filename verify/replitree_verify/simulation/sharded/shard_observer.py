@@ -137,10 +137,6 @@ class ShardObserver(Observer):
         return replace(found, disks={name: found.disks[name] for name in self.replicas})
 
     @override
-    def has_all_rows(self, disks: Mapping[str, Disk]) -> bool:
-        raise AssertionError("no rows of a shard are lost")
-
-    @override
     def check_all(self, memories: Mapping[str, Memory]) -> None:
         look = self.look(memories, self.replicas)
         for invariant in (each for each in (*READS, *SEAT_READS, quiet_states_agree) if each not in LEFT_OUT):

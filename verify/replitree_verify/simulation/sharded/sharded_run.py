@@ -192,15 +192,12 @@ class ShardedSimulation:
     def _create_as(self, incarnation: str, tries: int = 0) -> None:
         if self._is_made:
             return
-        begun = self._new(incarnation)
-        node = self.cluster.tree.get(PLACE)
-        half = node is not None and tries > 0
-        if half and node is not None:
+        node, commits = self.cluster.tree.get(PLACE), self.sharded.commits
+        if node is not None and tries:
             # A client that finds the table half made finishes it, as `client.sharded.sharded_catalog.create` does.
-            begun = self._new(node.value.decode())
-        procedure = (
-            finish_creation(begun, self.sharded.commits) if half else create_sharded(begun, self.sharded.commits)
-        )
+            procedure = finish_creation(self._new(node.value.decode()), commits)
+        else:
+            procedure = create_sharded(self._new(incarnation), commits)
 
         def ended(found: Any) -> None:
             self.judge.probes[f"creation: {'closed' if found is None else found.value}"] += 1
