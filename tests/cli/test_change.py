@@ -292,7 +292,7 @@ def test_query_has_no_id(run: Run, r1: FakeReplica) -> None:
         (("select 1", "--as-of", "3", "--min-index", "t=3"), "--as-of says exactly what is included of t"),
         (("select 1", "--final"), "--final is for DELETE FROM"),
         (("UPDATE t SET v = 1 WHERE k = 1", "--final"), "--final is for DELETE FROM"),
-        (("select 1", "--level", "exact"), "'exact' is not one of: eventual, sequential, linearizable"),
+        (("select 1", "--level", "exact"), "'exact' is not one of: eventual, sequential, consistent, linearizable"),
     ],
 )
 def test_what_a_query_must_see_is_said_well(run: Run, r1: FakeReplica, arguments: tuple[str, ...], what: str) -> None:

@@ -59,7 +59,6 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("table", "alter", "../x", "DROP COLUMN a"), "can't be a table's name"),
     (("table", "alter", "t", "  "), "the statement is empty"),
     (("table", "alter", "t"), "STATEMENT"),
-    (("table", "kill-mutation", "t", "first"), "INDEX"),
     (("table", "kill-mutation", "t", "-1"), "-1"),
     (("table", "partitions", ".."), "can't be a table's name"),
     (("table", "detach", "t"), "PARTITION"),
