@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
@@ -26,6 +27,7 @@ from replitree.errors import (
 from replitree.protocol.sharded.cut import parse_cut
 from tests.client.test_sharded import create
 from tests.replica.inprocess import InProcessCluster, rows
+from tests.waiting import wait_for
 
 LEVELS = ("consistent", "linearizable")
 
@@ -173,6 +175,32 @@ def test_an_earlier_cut_is_read_again(cluster: InProcessCluster, table: ShardedT
     with cluster.connect() as other:
         assert other.table("d").snapshot(as_of=cut).rows == 20
     assert len(keys(table)) == 40, "an earlier cut is not the connection's last one"
+
+
+def test_a_time_means_a_cut_of_all_shards(
+    connection: Connection, cluster: InProcessCluster, table: ShardedTable
+) -> None:
+    table.insert(rows(0, 20))
+    names = table.info.names
+    # Coordination's clock counts milliseconds: what comes later was written later.
+    times = [connection.catalog.now_ms()]
+    wait_for(lambda: connection.catalog.now_ms() > times[0] + 1, "the clock goes on")
+    table.insert(rows(20, 1))
+    wait_for(lambda: connection.catalog.now_ms() > times[0] + 5, "the clock goes on")
+    then = datetime.fromtimestamp((times[0] + 1) / 1000, UTC)
+    assert keys(table, as_of=then) == list(range(20))
+    assert table.scan(as_of=then.isoformat(), where="k = 20").count() == 0
+    assert len(keys(table)) == 21
+    with pytest.raises(BadInput, match="not over"):
+        table.snapshot(as_of="2300-01-01")
+    with pytest.raises(BadInput, match="is no time and no tag"):
+        table.snapshot(as_of="2026-13-01")
+    with pytest.raises(SnapshotExpired, match="was created"):
+        table.snapshot(as_of="1969-01-01")
+    for name in names:
+        cluster.clean(1, table=name)
+    with pytest.raises(SnapshotExpired, match="can't be told any more"):
+        table.snapshot(as_of=then)
 
 
 def test_a_snapshot_is_unchanged_until_a_shard_changes(table: ShardedTable) -> None:

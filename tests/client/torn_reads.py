@@ -14,7 +14,7 @@ import replitree
 from replitree.client import Connection
 from replitree.client.cluster import LocalCluster
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.errors import OutcomeUnknown
+from replitree.errors import OutcomeUnknown, Unavailable
 from replitree.protocol.sharded.cut import CutLevel
 from replitree.protocol.sharded.shard_map import Shard
 from replitree.storage.schema.row_buckets import split_by_shard
@@ -106,7 +106,8 @@ class TornReads:
         while True:
             try:
                 connection.table("torn").insert(rows, token=f"{number}", quorum=2, timeout_s=60.0)
-            except OutcomeUnknown:
+            except (OutcomeUnknown, Unavailable):
+                # Also when its quorum was not reached in time: then it was taken back, and may come again.
                 continue
             break
         self._counted.inserts += 1

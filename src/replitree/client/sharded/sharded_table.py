@@ -74,7 +74,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "frozen": "be frozen",
     "frozen_everywhere": "be frozen",
     "history": "tell its history: each shard has a log of its own",
-    "index_of": "be read as of an earlier time",
+    "index_of": "tell an index of its log: each shard has one of its own",
     "move_consumer": "have consumers",
     "pause_merges": "pause merges",
     "remove_detached": "have detached parts",
@@ -300,7 +300,8 @@ class ShardedTable(Table):
             connection never goes back.  ``"linearizable"``: that, and every insert that any client was told of before this
             call.  ``"eventual"``: each shard as a replica has it at the moment; an insert may be in one and not yet in another.
         as_of
-            Exactly what a cut has, as `ShardedSnapshot.cut` tells it.
+            Exactly what a cut has, as `ShardedSnapshot.cut` tells it; or a time, as of `Table.snapshot`: the cut of the last
+            entry of any shard that was written by then, while that is in coordination.
         lease_s
             As of `Table.snapshot`, for each shard.
         where
@@ -582,10 +583,16 @@ class ShardedTable(Table):
         """Return the cut that a read's `as_of` means."""
         if as_of is None or (isinstance(as_of, str) and "@" in as_of):
             return as_of
-        raise not_yet(
-            self.name,
-            f"be read as of {as_of}: each shard has a log of its own. Give a cut, as a snapshot tells it in its attribute cut",
-        )
+        if isinstance(as_of, int) or (isinstance(as_of, str) and as_of[:1].isalpha()):
+            what = "an index" if isinstance(as_of, int) else "a tag"
+            raise not_yet(
+                self.name,
+                f"be read as of {what}: each shard has a log of its own. Give a time, or a cut, as a snapshot tells it in its"
+                " attribute cut",
+            )
+        from replitree.client.sharded.cut_times import cut_at
+
+        return str(cut_at(self._catalog, self.find(None).all, self._beside, as_of))
 
     def _taken(self, options: CutOptions) -> ShardedSnapshot:
         pruned_by = self._definition
