@@ -36,5 +36,6 @@ def test_no_linearizable_read_is_torn_while_replicas_are_killed(tmp_path: Path) 
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(10_800)
 def test_none_of_a_hundred_thousand_consistent_reads_is_torn(tmp_path: Path) -> None:
     assert_right(counted(tmp_path, "consistent", 100_000, 5.0), 100_000)

@@ -105,7 +105,7 @@ class TornReads:
         rows = pa.table({"k": [next(keys) for keys in self._keys.values()], "n": [number] * SHARDS})
         while True:
             try:
-                connection.table("torn").insert(rows, token=f"{number}", quorum=2, timeout_s=60.0)
+                connection.table("torn").insert(rows, token=f"{number}", quorum=2, quorum_timeout_s=2.0)
             except (OutcomeUnknown, Unavailable):
                 # Also when its quorum was not reached in time: then it was taken back, and may come again.
                 continue
