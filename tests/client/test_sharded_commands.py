@@ -307,7 +307,25 @@ def test_partitions_are_listed_dropped_and_the_table_emptied(connection: Connect
     assert keys(table) == [*range(10), *range(20, 40)]
     assert table.truncate().finished
     assert (keys(table), table.partitions()) == ([], ())
-    assert table.insert(rows(0, 40), token="again").outcome == "inserted"
+
+
+def test_rows_that_were_dropped_come_in_again_under_their_token(connection: Connection, other: Connection) -> None:
+    table = create(connection, partition_by="truncate(10, k)")
+    assert table.insert(rows(0, 20), token="load").outcome == "inserted"
+    table.drop_partition("0")
+    assert table.insert(rows(0, 20), token="load").outcome == "duplicate", "partition 10 is there"
+    table.drop_partition("10")
+    assert table.insert(rows(0, 20), token="load").outcome == "inserted"
+    assert other.table("d").insert(rows(0, 20), token="load").outcome == "duplicate"
+    assert keys(table) == list(range(20))
+    # Equal content, and a request for rows of one shard.
+    for data in (rows(100, 20), rows(200, 1)):
+        assert table.insert(data).outcome == "inserted"
+        assert table.insert(data).outcome == "duplicate"
+        table.truncate()
+        assert table.insert(data).outcome == "inserted"
+        assert table.insert(data).outcome == "duplicate"
+    assert keys(table) == [200]
 
 
 def test_rows_are_replaced_by_their_keys(connection: Connection) -> None:

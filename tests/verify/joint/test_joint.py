@@ -22,7 +22,7 @@ JOINT = SmallModels(
         "coordinator-epoch-not-checked": 12,
         "doubt-settled-by-token-alone": 14,
         "doubt-without-new-epoch": 12,
-        "duplicate-not-known-for-its-own": 15,
+        "duplicate-not-known-for-its-own": 16,
         "ended-below-closed-parent": 13,
         "ended-in-some-shards": 11,
         "ended-without-delete": 15,

@@ -25,6 +25,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "COUNTED": "a copy that has checked the version of commands was made after every command that is in the logs",
     "COLUMNS": "the table and all its shards have the same columns, and an entry knows those that hold where it lies",
     "SETTINGS": "the settings of the table and of every shard are what the commands in the logs have made of them",
+    "FREED": "a token is taken once between two drops of everything, and a duplicate has rows that no earlier drop has removed",
     "OWN": "no command comes into the logs of a later table of the name",
 }
 
@@ -35,7 +36,7 @@ class Give:
 
     seat: Literal["a", "b"]
     id: str
-    kind: Literal["mutate", "alter", "settings"] = "mutate"
+    kind: Literal["mutate", "alter", "settings", "drop"] = "mutate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,9 @@ class Model(Declaration):
     gives
         What clients ask for.
     inserts
-        Whether rows come into both shards at some moment.
+        How many clients insert into both shards at some moment, all under one token.
+    is_emptied
+        Whether an insert under that token has come before, and everything was dropped.
     grows
         Whether a third shard comes at some moment.
     rolls
@@ -65,7 +68,8 @@ class Model(Declaration):
     """
 
     gives: tuple[Give, ...]
-    inserts: bool = False
+    inserts: int = 0
+    is_emptied: bool = False
     grows: bool = False
     rolls: tuple[int, ...] = ()
     retakes: tuple[str, ...] = ()
@@ -80,7 +84,7 @@ MODELS = (
         "commands_two",
         "two commands are given to replicas of different shards while rows come, and the answer of a commit is lost",
         gives=(Give("a", "m"), Give("b", "n")),
-        inserts=True,
+        inserts=1,
         faults={Fault.UNKNOWN: 1},
         probes=("given", "applied late"),
     ),
@@ -144,6 +148,23 @@ MODELS = (
         cleans=(0,),
         faults={Fault.UNKNOWN: 1},
         probes=("given", "forgotten", "cleaned", "in doubt", "applied late"),
+    ),
+    Model(
+        "commands_emptied",
+        "everything was dropped, and is dropped again, while two clients insert under the token of what was there",
+        gives=(Give("b", "m", "drop"),),
+        inserts=2,
+        is_emptied=True,
+        probes=("given", "JointInserted", "duplicate"),
+    ),
+    Model(
+        "commands_emptied_unknown",
+        "the same without another drop, and the answer of a commit is lost",
+        gives=(),
+        inserts=2,
+        is_emptied=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("JointInserted", "duplicate", "applied late"),
     ),
     Model(
         "commands_dropped",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -11,11 +12,13 @@ from replitree.protocol.core.entries import AlterEntry, MutateEntry, StorageEntr
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.propose.shards import ProposedInShards
 from replitree.protocol.sharded import places
+from replitree.protocol.sharded.joint_insert import JointInserted
 from replitree_verify.commands.model import Model
 from replitree_verify.commands.space import (
     PLACE,
     CommandsState,
     Space,
+    drops_in,
     fresh_in,
     given_in,
     inserts_in,
@@ -67,6 +70,7 @@ def wrong(model: Model, state: CommandsState) -> Iterator[str]:
             yield f"TRUE: {asked.id} was refused ({told}), and is in the logs"
         if isinstance(told, ProposedInShards) and not model.cleans:
             yield from wrong_indexes(state, asked.id, told)
+    yield from wrong_tokens(state)
     shards = shards_in(state.tree)
     if shards:
         yield from wrong_nodes(state, shards)
@@ -74,6 +78,20 @@ def wrong(model: Model, state: CommandsState) -> Iterator[str]:
     orders = {shard.name: order_in(state, shard) for shard in shards[:2]}
     if not model.cleans and len(set(orders.values())) > 1:
         yield f"D5: the shards have another order: {orders}"
+
+
+def wrong_tokens(state: CommandsState) -> Iterator[str]:
+    """Give what is wrong with who has taken the token of all inserts."""
+    shard, drops = shard_of(0), [index for index, _ in drops_in(state.tree)]
+    inserts = inserts_in(state.tree, shard)
+    for low, high in pairwise((-1, *drops, 1 << 62)):
+        if sum(low < index < high for index in inserts) > 1:
+            yield f"FREED: the token was taken twice between {low} and {high}"
+    for began, heard in zip(state.began, state.heard, strict=True):
+        if isinstance(heard, JointInserted):
+            index = dict(heard.written)[shard.name]
+            if index is not None and index < began:
+                yield f"FREED: a client hears of {heard.joint} at {index}, which was dropped before it asked"
 
 
 def wrong_indexes(state: CommandsState, command: str, told: ProposedInShards) -> Iterator[str]:

@@ -15,11 +15,13 @@ from replitree.protocol.core.entries import (
     EVERY_PARTITION,
     AlterEntry,
     Command,
+    DropEntry,
     Entry,
     GetEntry,
     MutateEntry,
     StorageEntry,
     decode_entry,
+    encode_entry,
 )
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log, log_start, next_index
@@ -32,7 +34,7 @@ from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.command import commands
 from replitree.protocol.sharded.creation import NewShard, NewSharded, create_sharded
-from replitree.protocol.sharded.joint_insert import JointInsert, joint_insert
+from replitree.protocol.sharded.joint_insert import JointInsert, JointInserted, JointOutcome, joint_insert
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.sharded.removal import begin_drop
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, encode_map, first_map
@@ -47,6 +49,9 @@ PLACE = layout.sharded(ROOT, NAME)
 SEATS = ("a", "b")
 NOT_BEGUN = -1
 START = fx.LogIndex(0)
+PREPARED = 3
+"""For how many joint inserts the participant has prepared."""
+
 TRIES = 2
 """How often a replica reads the columns for one command."""
 
@@ -69,6 +74,13 @@ class TellGiver:
     """A replica tells its client what became of a command."""
 
     outcome: Told
+
+
+@dataclass(frozen=True, slots=True)
+class TellInserter:
+    """A replica tells its client what became of an insert."""
+
+    outcome: JointOutcome
 
 
 ALONE = (fx.Sync, fx.AdoptEpoch, fx.ChildrenMany, fx.NextNumber, TellGiver, AcceptCommand, ReportTrouble)
@@ -104,8 +116,10 @@ class CommandsState(NamedTuple):
         By what is given: where its thread stands, and what its client has heard.
     counts
         By what is given: how many commits have brought a command of its id.
-    joint
-        Where the joint insert stands.
+    joints, heard
+        By joint insert: where it stands, and what its client has heard.
+    began
+        By joint insert: up to where everything was dropped when it began.
     copy
         What the copy has read; None: nothing yet.
     wrong_copy
@@ -123,10 +137,12 @@ class CommandsState(NamedTuple):
     threads: tuple[int, ...]
     told: tuple[Told | None, ...]
     counts: tuple[int, ...]
-    joint: int
+    joints: tuple[int, ...]
     waits: frozenset[tuple[str, str]]
     late: tuple[tuple[fx.Operation, ...], ...]
     budget: Budget
+    heard: tuple[JointOutcome | None, ...] = ()
+    began: tuple[int, ...] = ()
     copy: Copy | None = None
     wrong_copy: bool = False
     is_anew: bool = False
@@ -157,6 +173,8 @@ def give(replica: Replica, asked: Give) -> Stage:
         if asked.kind == "alter":
             entry: Command = AlterEntry(replica.name, command, asked.id, version + 1)
             wanted = ShardsCommand(entry, columns=(node.value + asked.id.encode(), node.version))
+        elif asked.kind == "drop":
+            wanted = ShardsCommand(DropEntry(replica.name, command, EVERY_PARTITION))
         elif asked.kind == "settings":
             wanted = ShardsCommand(StorageEntry(replica.name, command, "local"), settings=settings_of)
         else:
@@ -173,8 +191,8 @@ def give(replica: Replica, asked: Give) -> Stage:
 
 
 def insert(joint: JointInsert) -> Stage:
-    """Insert into both shards."""
-    yield from joint_insert(joint, b"a0")
+    """Insert into both shards, and tell."""
+    yield TellInserter((yield from joint_insert(joint, b"a0")))
     return None
 
 
@@ -200,7 +218,8 @@ def founded(incarnation: str) -> Tree:
         me = f"{seat}0".encode()
         nodes += (fx.Create(layout.replica_path(replica)), fx.Create(layout.host(replica), me))
         nodes += (fx.Create(layout.is_active(replica), me), fx.Create(layout.all_prepared(replica)))
-    nodes.append(fx.Create(layout.prepared(Replica(shard_of(1, incarnation), "b"), STAGED)))
+    prepared = Replica(shard_of(1, incarnation), "b")
+    nodes += (fx.Create(layout.prepared(prepared, fx.StagingId(f"s{number}"))) for number in range(PREPARED))
     return committed(tree, tuple(nodes))
 
 
@@ -267,16 +286,27 @@ class Space(small_search.Space[CommandsState]):
         waits = {(what, "") for what, is_there in once if is_there}
         waits |= {("roll", str(shard)) for shard in model.rolls} | {("clean", str(shard)) for shard in model.cleans}
         waits |= {("retake", seat) for seat in model.retakes}
+        tree = founded("i")
+        if model.is_emptied:
+            # An insert under the token of the others has come, and everything was dropped.
+            insertion = joint_insert(joint_of(model.inserts), b"a0")
+            tree = committed(tree, next(insertion).operations)  # type: ignore[attr-defined]  # a commit
+            insertion.close()
+            drop = encode_entry(DropEntry("a", fx.EntryId("d"), EVERY_PARTITION))
+            logs = (fx.Create(layout.log_create(shard_of(number)), drop, sequential=True) for number in range(2))
+            tree = committed(tree, tuple(logs))
         return CommandsState(
-            founded("i"),
+            tree,
             (SeatProcess(),) * len(SEATS),
             (NOT_BEGUN,) * count,
             (None,) * count,
             (0,) * count,
-            NOT_BEGUN if model.inserts else END,
+            (NOT_BEGUN,) * model.inserts,
             frozenset(waits),
             (),
             budget_of(model.faults),
+            (None,) * model.inserts,
+            (0,) * model.inserts,
         )
 
     @override
@@ -288,8 +318,9 @@ class Space(small_search.Space[CommandsState]):
             elif place == NOT_BEGUN and state.processes[seat].epoch is not None and not state.is_anew:
                 begun = self._kernel.begin(give, REPLICAS[seat], asked)
                 yield f"{asked.seat} is given {asked.id}", self._settled(state, number, seat, begun)
-        if state.joint != END and not state.is_anew:
-            yield from self._insert(state)
+        for number, place in enumerate(state.joints):
+            if place != END and not state.is_anew:
+                yield from self._insert(state, number)
         for arrival in arrivals(state.tree, state.late):
             if arrival.is_applied:
                 self.probes.add("applied late")
@@ -298,17 +329,8 @@ class Space(small_search.Space[CommandsState]):
             yield from self._of_seat(state, seat)
         if not state.is_anew:
             yield from self._of_table(state)
-        node = state.tree.get(commands(PLACE))
-        if self.model.copies and node is not None:
-            # The copy reads the version of `commands`, and checks it in its commit.
-            known = len(given_in(state.tree, shard_of(0)))
-            if state.copy is None:
-                yield "a copy is read", state._replace(copy=Copy(node.version, known))
-            elif state.copy.version >= 0:
-                is_applied = node.version == state.copy.version
-                self.probes.add("copied" if is_applied else "copy refused")
-                wrong = is_applied and known != state.copy.known
-                yield "the copy comes", state._replace(copy=Copy(-1, 0), wrong_copy=wrong)
+        if self.model.copies:
+            yield from copied(state, self.probes)
 
     def _go_on(self, state: CommandsState, number: int, seat: int, place: int) -> Iterator[tuple[str, CommandsState]]:
         """Give each way in which the effect of a thread may end."""
@@ -376,23 +398,33 @@ class Space(small_search.Space[CommandsState]):
 
     # --- what else happens ------------------------------------------------------------------------------------------------
 
-    def _insert(self, state: CommandsState) -> Iterator[tuple[str, CommandsState]]:
-        """Give what the joint insert does."""
-        rows = (fx.StagedPart("all", 1, 1, ""),)
-        own, other = (
-            Participant(replica, fx.Epoch(0), STAGED, rows, START, is_apart=bool(number))
-            for number, replica in enumerate(REPLICAS)
-        )
-        joint = JointInsert(fx.JointId("j"), PLACE, fx.BlockId("t"), fx.Version(0), (own, other))
-        place = self._kernel.begin(insert, joint) if state.joint == NOT_BEGUN else state.joint
+    def _insert(self, state: CommandsState, number: int) -> Iterator[tuple[str, CommandsState]]:
+        """Give what a joint insert does."""
+        place, what = state.joints[number], f"insert {number}"
+        if place == NOT_BEGUN:
+            place = self._kernel.begin(insert, joint_of(number))
+            began = max((index for index, _ in drops_in(state.tree)), default=START)
+            state = state._replace(began=put(state.began, number, began))
         effect = self._kernel.effect(place)
+        ends: list[tuple[str, CommandsState, Any]] = []
         if isinstance(effect, fx.Commit):
             for end in ends_of(state.tree, effect.operations, state.budget):
                 after = self._after(state, end.tree)._replace(budget=end.budget, late=(*state.late, *end.late))
-                yield f"the insert {end.told}", after._replace(joint=self._kernel.step(place, end.outcome))
+                ends.append((f"{what} {end.told}", after, end.outcome))
         else:
-            after, outcome = self._perform(state, NOT_BEGUN, 0, effect)
-            yield "the insert looks", after._replace(joint=self._kernel.step(place, outcome))
+            ends.append((f"{what} looks", *self._perform(state, NOT_BEGUN, 0, effect)))
+        for told, found, outcome in ends:
+            after, stands = found, self._kernel.step(place, outcome)
+            while stands != END and isinstance(following := self._kernel.effect(stands), (*ALONE, TellInserter)):
+                if isinstance(following, TellInserter):
+                    heard = following.outcome
+                    is_again = isinstance(heard, JointInserted) and heard.is_duplicate
+                    self.probes.add("duplicate" if is_again else type(heard).__name__)
+                    after, result = after._replace(heard=put(after.heard, number, heard)), None
+                else:
+                    after, result = self._perform(after, NOT_BEGUN, 0, following)
+                stands = self._kernel.step(stands, result)
+            yield told, after._replace(joints=put(after.joints, number, stands))
 
     def _of_seat(self, state: CommandsState, seat: int) -> Iterator[tuple[str, CommandsState]]:
         """Give what happens to the process of a seat: it dies, activates, and takes another epoch."""
@@ -451,6 +483,33 @@ class Space(small_search.Space[CommandsState]):
                 yield "a drop begins", after._replace(tree=tree, waits=after.waits | {("anew", "")})
             elif what == "anew":
                 yield "the table is created anew", after._replace(tree=founded("j"), is_anew=True)
+
+
+def copied(state: CommandsState, probes: set[str]) -> Iterator[tuple[str, CommandsState]]:
+    """Give what the copy does: it reads the version of `commands`, and checks it in its commit."""
+    node, known = state.tree.get(commands(PLACE)), len(given_in(state.tree, shard_of(0)))
+    if node is not None and state.copy is None:
+        yield "a copy is read", state._replace(copy=Copy(node.version, known))
+    elif node is not None and state.copy is not None and state.copy.version >= 0:
+        is_applied = node.version == state.copy.version
+        probes.add("copied" if is_applied else "copy refused")
+        wrong = is_applied and known != state.copy.known
+        yield "the copy comes", state._replace(copy=Copy(-1, 0), wrong_copy=wrong)
+
+
+def joint_of(number: int) -> JointInsert:
+    """Return a joint insert whose participant has prepared; all have one token."""
+    rows = (fx.StagedPart("all", 1, 1, ""),)
+    own, other = (
+        Participant(replica, fx.Epoch(0), fx.StagingId(f"s{number}"), rows, START, is_apart=bool(shard))
+        for shard, replica in enumerate(REPLICAS)
+    )
+    return JointInsert(fx.JointId(f"j{number}"), PLACE, fx.BlockId("t"), fx.Version(0), (own, other))
+
+
+def drops_in(tree: Tree) -> tuple[tuple[fx.LogIndex, Command], ...]:
+    """Return (index, entry) of each drop of everything in the log of the first shard."""
+    return tuple((index, entry) for index, entry in given_in(tree, shard_of(0)) if isinstance(entry, DropEntry))
 
 
 def fresh_in(before: Tree, after: Tree, shard: TablePlace) -> tuple[tuple[fx.LogIndex, Command], ...]:

@@ -16,7 +16,7 @@ and the publication of an insert.  The coordinator may die.
 ============================================  ==================================================================
 what the coordinator finds when it commits    what its caller does
 ============================================  ==================================================================
-the token exists                              the insert is a duplicate of the one that the token names
+the token exists                              the insert is a duplicate of the one that the token names (or see below)
 the map has another version                   `MapChanged`: split the rows again, by the new map
 a participant is gone, or its epoch is newer  `ParticipantGone`: prepare that shard's rows again
 its node is gone: it has abandoned            the same
@@ -27,6 +27,9 @@ the coordinator's own epoch is newer          nothing: the coordinator goes on u
 *Token.*  It stands for the whole insert, whichever shards get its rows: the same token under another map is a duplicate (D4).
 The check of the token comes first, so a repetition is told so, whatever has changed since.  Its value names the joint insert
 and each entry.
+
+*Dropped.*  When everything that the token's insert has brought was dropped after it, the token is taken over, at the version
+that was read: of several that find it free one gets it.  The logs tell, as long as they have the drops (`_is_free`).
 
 *Fencing.*  ``host @ epoch`` proves that no activation of the participant has swept what was staged; the deletion of the node,
 that the participant has not abandoned it, and will not.  ``is_active`` proves less: that the participant had a session, so the
@@ -39,8 +42,8 @@ log of its own shard.  If that does not reach back, or no new epoch can be had, 
 *Quorum.*  The insert is open in all its shards from its commit on, and ends in all of them at once
 (`protocol.insert.joint_quorum`).  If it fails, its token is free.
 
-Absent on purpose: a token that is free again when the rows were dropped, shards with materialised views, and inserts that
-overwrite.  Batches of streams are in `protocol.sharded.joint_batch`.
+Absent on purpose: notes of drops that have left the logs, shards with materialised views, and inserts that overwrite.  Batches
+of streams are in `protocol.sharded.joint_batch`.
 """
 
 from __future__ import annotations
@@ -53,10 +56,18 @@ from msgspec import UNSET
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import GetEntry, decode_entry, encode_entry, quorum_of
+from replitree.protocol.core.entries import (
+    EVERY_PARTITION,
+    DropEntry,
+    Entry,
+    GetEntry,
+    decode_entry,
+    encode_entry,
+    quorum_of,
+)
 from replitree.protocol.core.joint_tokens import JointValue, ShardInsert, TokenValue, decode_token, encode_token
 from replitree.protocol.core.layout import TablePlace
-from replitree.protocol.core.log import NOT_SENT, reaches_back
+from replitree.protocol.core.log import NOT_SENT, reaches_back, search_log
 from replitree.protocol.insert.insert import EPOCHS_MAX, find_insert
 from replitree.protocol.insert.quorum import Awaited, open_quorum
 from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
@@ -67,6 +78,9 @@ JOINT_BYTES_MAX = 512 * 1024
 
 OPERATION_BYTES = 64
 """Bytes of an operation of a commit beside its path and its value, at most."""
+
+
+GONE = "the sharded table is being dropped, or a token of rows that were dropped was forgotten just now; try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +197,18 @@ def joint_insert(
     be: what was prepared may be abandoned.
     """
     own, token = insert.participants[0], layout.joint_token(insert.place, insert.token)
-    takes = fx.Create(token, encode_token(TokenValue(insert.id, insert.inserts)))
+    fresh = fx.Create(token, encode_token(TokenValue(insert.id, insert.inserts)))
+    takes: fx.Create | fx.Set = fresh
     unchanged = fx.Check(layout.shard_map(insert.place), insert.map_version)
     proofs = tuple((each, each.proofs(is_own=each is own)) for each in insert.participants)
     operations = (
-        takes,
         unchanged,
         *(proof for _, each in proofs for proof in each),
         *insert.opens,
         *moves,
         *(fx.Create(layout.log_create(shard), encode_entry(entry), sequential=True) for shard, entry in insert.entries),
     )
-    size = sum(len(each.path) + len(getattr(each, "value", b"")) + OPERATION_BYTES for each in operations)
+    size = sum(len(each.path) + len(getattr(each, "value", b"")) + OPERATION_BYTES for each in (fresh, *operations))
     if size > JOINT_BYTES_MAX:
         return fx.NotInserted(
             f"the insert would take {size:,} bytes of coordination in one commit, and {JOINT_BYTES_MAX:,} are the limit:"
@@ -203,7 +217,7 @@ def joint_insert(
         )
     epoch = own.epoch
     for _ in range(EPOCHS_MAX):
-        committed: fx.Committed = yield fx.Commit(fx.Check(layout.host(own.replica), epoch), *operations)
+        committed: fx.Committed = yield fx.Commit(fx.Check(layout.host(own.replica), epoch), takes, *operations)
         fenced: Activated | NoEpoch | Replaced | JointInserted | fx.InDoubt
         match committed:
             case fx.Applied(created=created):
@@ -212,14 +226,19 @@ def joint_insert(
                 return JointInserted(
                     insert.id, tuple((shard.name, layout.index_of(shard, path)) for shard, path in paths)
                 )
-            case fx.Refused(operation=operation, reason=fx.Reason.NODE_EXISTS) if operation == takes:
-                found = yield from _read_token(insert)
-                return fx.NotInserted("its token was forgotten just now; try again") if found is None else found
+            case fx.Refused(operation=operation, reason=fx.Reason.NODE_EXISTS | fx.Reason.BAD_VERSION) if (
+                operation == takes
+            ):
+                taken = yield from _taken(insert)
+                if not isinstance(taken, fx.Set):
+                    return taken
+                takes = taken
+                continue
             case fx.Refused(operation=operation, reason=reason) if operation in (takes, unchanged, *moves):
                 is_gone, stale = reason is fx.Reason.NO_NODE, StreamMoved() if operation in moves else MapChanged()
                 # A stream that is not there any more was forgotten.
                 is_dropped = is_gone and operation not in moves
-                return fx.NotInserted("the sharded table is being dropped") if is_dropped else stale
+                return fx.NotInserted(GONE) if is_dropped else stale
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.host(own.replica):
                 fenced = yield from newer_epoch(own.replica, me, epoch)
             case fx.Refused(operation=operation):
@@ -231,23 +250,10 @@ def joint_insert(
                 return fx.NotInserted(NOT_SENT)
             case fx.Unknown():
                 fenced = yield from _settle(insert, me, epoch)
-        if isinstance(fenced, NoEpoch):
-            return fx.NotInserted(fenced.reason)
         if not isinstance(fenced, Activated):
-            return fenced
+            return fx.NotInserted(fenced.reason) if isinstance(fenced, NoEpoch) else fenced
         epoch = fenced.epoch
     return fx.NotInserted("the replica's epoch changes all the time; try again")
-
-
-def _read_token(insert: JointInsert) -> fx.Procedure[JointInserted | None]:
-    """Return what the token of an insert says: what has taken it, and where that is; None: there is no such node now."""
-    path = layout.joint_token(insert.place, insert.token)
-    node: fx.Node | None = yield fx.Get(path)
-    if node is None:
-        return None
-    value = decode_token(node.value, path)
-    written = yield from _find(insert.participants[0].replica.table, value.inserts)
-    return JointInserted(value.joint, written, is_duplicate=value.joint != insert.id)
 
 
 def _find(
@@ -260,6 +266,42 @@ def _find(
         found = yield from find_insert(shard, each)
         written.append((each.shard, None if found is None else found.index))
     return tuple(written)
+
+
+def _taken(insert: JointInsert) -> fx.Procedure[JointInserted | fx.NotInserted | fx.Set]:
+    """Return what a token says that is taken; or what takes it over, when the rows of its insert were dropped."""
+    path, own = layout.joint_token(insert.place, insert.token), insert.participants[0].replica.table
+    node: fx.Node | None = yield fx.Get(path)
+    if node is None:
+        return fx.NotInserted("its token was forgotten just now; try again")
+    value = decode_token(node.value, path)
+    if value.joint != insert.id and (yield from _is_free(own, value)):
+        return fx.Set(path, encode_token(TokenValue(insert.id, insert.inserts)), node.version)
+    written = yield from _find(own, value.inserts)
+    return JointInserted(value.joint, written, is_duplicate=value.joint != insert.id)
+
+
+def _is_free(beside: TablePlace, value: TokenValue) -> fx.Procedure[bool]:
+    """Whether everything that a joint insert has brought was dropped after it, as far as the logs tell.
+
+    The drops are in the logs for as long as other entries.  An entry that is gone was before all that are there.
+    """
+    for each in value.inserts:
+        shard = layout.beside(beside, each.shard)
+        found = yield from find_insert(shard, each)
+        left = None if found is None else {part.partition for part in found.entry.parts}
+
+        def is_last(_: fx.LogIndex, entry: Entry, left: set[str] | None = left) -> bool | None:
+            if not isinstance(entry, DropEntry) or entry.block_min is not None:
+                return None
+            if left is not None and entry.partition != EVERY_PARTITION:
+                left.discard(entry.partition)
+            return True if entry.partition == EVERY_PARTITION or left == set() else None
+
+        after = fx.LogIndex(each.log_from) if found is None else fx.LogIndex(found.index + 1)
+        if (yield from search_log(shard, after, is_last)) is None:
+            return False
+    return True
 
 
 def _settle(
@@ -276,8 +318,8 @@ def _settle(
     if not isinstance(renewed, Activated | Replaced):
         return fx.InDoubt()
     # No `Sync`: this session has seen the fence, or began after it, and none begins with an older state (`reconnect`).
-    found = yield from _read_token(insert)
-    if found is not None and not found.is_duplicate:
+    found = yield from _taken(insert)
+    if isinstance(found, JointInserted) and not found.is_duplicate:
         return found
     # The token may have been forgotten since, and another insert may have taken it.
     table = own.replica.table
@@ -306,6 +348,8 @@ def find_joint(place: str, beside: TablePlace, token: fx.BlockId) -> fx.Procedur
     if node is None:
         return None
     value = decode_token(node.value, path)
+    if (yield from _is_free(beside, value)):
+        return None
     return JointInserted(value.joint, (yield from _find(beside, value.inserts)), is_duplicate=True)
 
 
