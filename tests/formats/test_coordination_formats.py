@@ -56,7 +56,7 @@ from replitree.protocol.sharded.cut import name_ensemble
 from replitree.protocol.sharded.default_sharding import DefaultSharding, decode_default, encode_default
 from replitree.protocol.sharded.life import DROPPING, MADE, Life, decode_life, encode_life
 from replitree.protocol.sharded.placement import Placement, decode_placement, encode_placement
-from replitree.protocol.sharded.shard_map import Shard, decode_map, encode_map, first_map, rebalanced
+from replitree.protocol.sharded.shard_map import Shard, decode_map, encode_map, first_map, moving, rebalanced
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer
 from replitree.protocol.state.registration import View, broken_value, content_of, is_broken, register
@@ -223,8 +223,15 @@ def test_shard_map() -> None:
     value = rebalanced(first, {Shard(0): 1, Shard(1): 2, Shard(2): 0, Shard(7): 1})
     frozen = (FROZEN / "map-1.json").read_bytes()
     assert (decode_map(frozen, "here"), encode_map(value)) == (value, frozen)
-    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
-        decode_map(frozen.replace(b'"format":1', b'"format":2'), "here")
+    with pytest.raises(UnsupportedFormat, match="here has format 3, this replitree knows 2"):
+        decode_map(frozen.replace(b'"format":1', b'"format":3'), "here")
+
+
+def test_shard_map_with_moves() -> None:
+    first = first_map(["größe", "id"], {Shard(0): 1, Shard(1): 1})
+    value = moving(first, rebalanced(first, {Shard(0): 1, Shard(1): 2, Shard(2): 0, Shard(7): 1}))
+    frozen = (FROZEN / "map-2.json").read_bytes()
+    assert (decode_map(frozen, "here"), encode_map(value)) == (value, frozen)
 
 
 @pytest.mark.parametrize(

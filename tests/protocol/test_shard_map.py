@@ -24,7 +24,11 @@ from replitree.protocol.sharded.shard_map import (
     decode_map,
     encode_map,
     first_map,
+    handed_over,
+    moving,
     rebalanced,
+    turned_back,
+    without_moves,
 )
 
 Weights = Mapping[Shard, int]
@@ -220,7 +224,8 @@ GOOD = (
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (b'"format":1', b'"format":2', "has format 2, this replitree knows 1; upgrade it"),
+        (b'"format":1', b'"format":3', "has format 3, this replitree knows 2; upgrade it"),
+        (b'"format":1', b'"format":2', "another format than one without"),
         (b'"buckets":4', b'"buckets":6', "power of two"),
         (b'"buckets":4', b'"buckets":8', "the runs do not cover the buckets"),
         (b'"xxh64-42"', b'"xxh64-0"', "Invalid enum value 'xxh64-0'"),
@@ -245,3 +250,62 @@ def test_a_damaged_or_newer_map_is_refused(old: bytes, new: bytes, problem: str)
     assert damaged != GOOD
     with pytest.raises(UnsupportedFormat, match=f"^sharded/t/map .*{problem}"):
         decode_map(damaged, "sharded/t/map")
+
+
+# --- moves ------------------------------------------------------------------------------------------------------------------
+
+MOVING = GOOD.replace(b'"moves":[],"format":1', b'"moves":[[0,2,[[3,1]]]],"format":2')
+
+
+@pytest.mark.parametrize(
+    ("moves", "problem"),
+    [
+        (b"[[0,2,[]]]", "a move has no buckets"),
+        (b"[[0,2,[[3,1],[3,1]]]]", "two moves have the same"),
+        (b"[[0,2,[[3,2]]]]", "buckets that there are not"),
+        (b"[[0,2,[[-1,1]]]]", "buckets that there are not"),
+        (b"[[0,2,[[0,1152921504606846976]]]]", "buckets that there are not"),
+        (b"[[0,2,[[2,1]]]]", "not owned by the shard to which it moves"),
+        (b"[[2,2,[[3,1]]]]", "not between different shards"),
+        (b"[[1,2,[[3,1]]]]", "not between different shards"),
+        (b"[[0,2,[[3,1]]],[0,2,[[3,1]]]]", "not between different shards"),
+    ],
+)
+def test_a_map_with_wrong_moves_is_refused(moves: bytes, problem: str) -> None:
+    assert encode_map(decode_map(MOVING, "map")) == MOVING
+    with pytest.raises(UnsupportedFormat, match=problem):
+        decode_map(MOVING.replace(b"[[0,2,[[3,1]]]]", moves), "map")
+
+
+def test_what_moves_is_read_at_both_shards_until_it_has_moved() -> None:
+    before = first_map(["id"], {Shard(0): 1, Shard(1): 1}, 8)
+    found = moving(before, rebalanced(before, {Shard(0): 1, Shard(1): 1, Shard(2): 2}))
+    assert [(move.source, move.target, move.buckets) for move in found.moves] == [(0, 2, (2, 3)), (1, 2, (6, 7))]
+    assert (found.owners_of([Bucket(2)]), found.shards_of([Bucket(2)])) == ((2,), (0, 2))
+    assert found.shards_of([Bucket(0)]) == (0,)
+    assert decode_map(encode_map(found), "map") == found
+    assert without_moves(found).shards_of([Bucket(2)]) == (2,)
+
+
+def test_moves_that_turn_back_give_each_bucket_its_old_owner() -> None:
+    before = first_map(["id"], {Shard(0): 1, Shard(1): 1}, 8)
+    found = moving(before, rebalanced(before, {Shard(0): 1, Shard(1): 1, Shard(2): 2}))
+    back = turned_back(found)
+    assert back.owners == before.owners
+    assert [(move.source, move.target, move.buckets) for move in back.moves] == [(2, 0, (2, 3)), (2, 1, (6, 7))]
+    assert turned_back(back) == found
+    assert back.shards_of([Bucket(2)]) == (0, 2)
+
+
+def test_a_map_in_which_no_owner_changes_has_no_moves() -> None:
+    before = first_map(["id"], {Shard(0): 1, Shard(1): 1}, 8)
+    assert moving(before, rebalanced(before, {Shard(0): 1, Shard(1): 1})) == before
+
+
+def test_buckets_are_handed_over_to_shards_that_the_table_has() -> None:
+    before = first_map(["id"], {Shard(0): 1, Shard(1): 1}, 8)
+    assert moving(before, handed_over(before, [Bucket(0), Bucket(2)], Shard(1))).owners == (1, 0, 1, 0, 1, 1, 1, 1)
+    with pytest.raises(BadInput, match="the shards 0, 1, not 2"):
+        handed_over(before, [Bucket(0)], Shard(2))
+    with pytest.raises(BadInput, match="the buckets 0 to 7, not 8"):
+        handed_over(before, [Bucket(8)], Shard(1))

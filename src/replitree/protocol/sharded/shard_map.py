@@ -18,7 +18,12 @@ Guarantees:
 To add a shard is to give it a weight, to remove one is to leave its weight out.  A shard of weight 0 stays in the map and is to
 own nothing: it is being emptied, or is not in use yet.
 
-Absent on purpose: rows and their hash, the tables of the shards, and moves in progress, which get a format of their own.
+*Moves* are in the map from the moment at which buckets change their owner until the shard that owned them before, the source,
+has no rows of theirs any more (`replitree.protocol.sharded.moves`).  Until then a read asks both (`shards_of`).  The moves of a
+map change by `moving`, `turned_back` and `without_moves` only.  A map with moves has a newer format: a process that does not
+know moves would leave out rows.
+
+Absent on purpose: rows and their hash, the tables of the shards, and how far a move is.
 """
 
 from __future__ import annotations
@@ -34,7 +39,8 @@ from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.protocol.core.values import decode_value
 
-MAP_FORMAT = 1
+MAP_FORMAT = 2
+"""The newest one, of a map with moves; a map without them has format 1, as ever."""
 
 BUCKETS_DEFAULT = 256
 
@@ -73,6 +79,26 @@ class ShardWeight(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     weight: int
 
 
+class BucketRun(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Neighbouring buckets: the first one, and how many they are."""
+
+    first: Bucket
+    buckets: int
+
+
+class Move(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Buckets whose rows move from one shard to another; the other one owns them already."""
+
+    source: Shard
+    target: Shard
+    runs: tuple[BucketRun, ...]
+
+    @property
+    def buckets(self) -> tuple[Bucket, ...]:
+        """The buckets, ascending."""
+        return tuple(Bucket(run.first + at) for run in self.runs for at in range(run.buckets))
+
+
 class ShardMap(msgspec.Struct, frozen=True):
     """Value of the node ``map``.
 
@@ -89,7 +115,7 @@ class ShardMap(msgspec.Struct, frozen=True):
     hash
         How the key is hashed: XXH64 with seed 42, as Spark's ``xxhash64`` does it.
     moves
-        Buckets that move from shard to shard.  This format has none: a replica that does not know moves must not misread them.
+        Buckets that move from shard to shard, by source and target; most maps have none.
     """
 
     buckets: int
@@ -97,8 +123,8 @@ class ShardMap(msgspec.Struct, frozen=True):
     owner: tuple[OwnerRun, ...]
     weights: tuple[ShardWeight, ...]
     hash: Literal["xxh64-42"] = "xxh64-42"
-    moves: tuple[()] = ()
-    format: int = MAP_FORMAT
+    moves: tuple[Move, ...] = ()
+    format: int = 1
 
     def __post_init__(self) -> None:
         shards, weights = self.shards, [each.weight for each in self.weights]
@@ -121,11 +147,38 @@ class ShardMap(msgspec.Struct, frozen=True):
             ),
             (all(one != other for one, other in pairwise(owners)), "two neighbouring runs have the same owner"),
             (set(owners) <= set(shards), "a bucket is owned by a shard that the map does not have"),
+            # What a newer format means is not known here: `decode_map` refuses it by its number.
+            (
+                self.format > MAP_FORMAT or bool(self.moves) == (self.format == MAP_FORMAT),
+                "a map with moves has another format than one without",
+            ),
         )
         for holds, problem in rules:
             # A ValueError, of which msgspec makes an error of its own where the map comes from bytes.
             if not holds:
                 raise ValueError(problem)
+        self._check_moves()
+
+    def _check_moves(self) -> None:
+        if not self.moves:
+            return
+        runs = [run for move in self.moves for run in move.runs]
+        pairs = [(move.source, move.target) for move in self.moves]
+        # As above: no run of a damaged node is counted one by one before it is known to lie among the buckets.
+        if not all(run.buckets > 0 and 0 <= run.first <= self.buckets - run.buckets for run in runs):
+            raise ValueError("a move has buckets that there are not")
+        if pairs != sorted(set(pairs)) or any(
+            source == target or source not in self.shards for source, target in pairs
+        ):
+            raise ValueError("the moves are not between different shards of the map, in their order")
+        ordered = sorted((run.first, run.first + run.buckets) for run in runs)
+        if not all(move.runs for move in self.moves) or any(end > first for (_, end), (first, _) in pairwise(ordered)):
+            raise ValueError("a move has no buckets, or two moves have the same")
+        owners = self.owners
+        if any(
+            {*owners[run.first : run.first + run.buckets]} != {move.target} for move in self.moves for run in move.runs
+        ):
+            raise ValueError("a bucket that moves is not owned by the shard to which it moves")
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -141,6 +194,12 @@ class ShardMap(msgspec.Struct, frozen=True):
         """Return the shards that own these buckets, ascending, each once."""
         owners = self.owners
         return tuple(sorted({owners[bucket] for bucket in buckets}))
+
+    def shards_of(self, buckets: Iterable[Bucket]) -> tuple[Shard, ...]:
+        """Return the shards that can have rows of these buckets: their owners, and the sources from which they move."""
+        wanted = frozenset(buckets)
+        sources = {move.source for move in self.moves if not wanted.isdisjoint(move.buckets)}
+        return tuple(sorted({*self.owners_of(wanted), *sources}))
 
 
 _decode = json_decoder(ShardMap).decode
@@ -221,6 +280,80 @@ def rebalanced(shard_map: ShardMap, weights: Mapping[Shard, int]) -> ShardMap:
     return _balanced(shard_map.key, shard_map.owners, weights)
 
 
+def moving(before: ShardMap, after: ShardMap) -> ShardMap:
+    """Return the map `after` with what moves: the buckets that have another owner in it than in the map `before`.
+
+    Parameters
+    ----------
+    before
+        A map without moves.
+    after
+        One of the same buckets, without moves, that has every shard of `before`: as of `rebalanced`, or `handed_over`.
+
+    Examples
+    --------
+    >>> before = first_map(["id"], {Shard(0): 1, Shard(1): 1}, 8)
+    >>> moving(before, rebalanced(before, {Shard(0): 2, Shard(1): 1, Shard(2): 1})).moves
+    (Move(source=1, target=2, runs=(BucketRun(first=6, buckets=2),)),)
+    """
+    assert not before.moves
+    assert not after.moves
+    assert set(before.shards) <= set(after.shards)
+    changes = [*zip(before.owners, after.owners, strict=True)]
+    found: dict[tuple[Shard, Shard], list[BucketRun]] = {}
+    first = 0
+    for change, run in groupby(changes):
+        length = len(list(run))
+        if change[0] != change[1]:
+            found.setdefault(change, []).append(BucketRun(Bucket(first), length))
+        first += length
+    moves = tuple(Move(*pair, tuple(found[pair])) for pair in sorted(found))
+    return msgspec.structs.replace(after, moves=moves, format=MAP_FORMAT if moves else 1)
+
+
+def handed_over(shard_map: ShardMap, buckets: Iterable[Bucket], target: Shard) -> ShardMap:
+    """Return the map in which some buckets are owned by one of its shards, whatever the weights ask for.
+
+    Raises
+    ------
+    BadInput
+        There is no such bucket, or no such shard.
+
+    Examples
+    --------
+    >>> handed_over(first_map(["id"], {Shard(0): 1, Shard(1): 1}, 8), [Bucket(3)], Shard(1)).owners
+    (0, 0, 0, 1, 1, 1, 1, 1)
+    """
+    owners = list(shard_map.owners)
+    if target not in shard_map.shards:
+        raise BadInput(f"the table has the shards {', '.join(map(str, shard_map.shards))}, not {target}")
+    for bucket in buckets:
+        if not 0 <= bucket < shard_map.buckets:
+            raise BadInput(f"the table has the buckets 0 to {shard_map.buckets - 1:,}, not {bucket}")
+        owners[bucket] = target
+    return msgspec.structs.replace(shard_map, owner=_runs(owners))
+
+
+def turned_back(shard_map: ShardMap) -> ShardMap:
+    """Return the map in which everything that moves has its old owner again, and what came meanwhile moves back."""
+    owners, back = list(shard_map.owners), list[Move]()
+    for move in shard_map.moves:
+        back.append(Move(move.target, move.source, move.runs))
+        for bucket in move.buckets:
+            owners[bucket] = move.source
+    ordered = tuple(sorted(back, key=lambda move: (move.source, move.target)))
+    return msgspec.structs.replace(shard_map, owner=_runs(owners), moves=ordered)
+
+
+def without_moves(shard_map: ShardMap) -> ShardMap:
+    """Return the map after all its moves have ended."""
+    return msgspec.structs.replace(shard_map, moves=(), format=1)
+
+
+def _runs(owners: Iterable[Shard]) -> tuple[OwnerRun, ...]:
+    return tuple(OwnerRun(shard, len(list(run))) for shard, run in groupby(owners))
+
+
 def _balanced(key: Sequence[str], before: tuple[Shard, ...], weights: Mapping[Shard, int]) -> ShardMap:
     if set(map(type, weights.values())) != {int} or min(weights.values()) < 0 or not any(weights.values()):
         raise BadInput("weights of shards are whole numbers, none below 0 and one at least above")
@@ -241,10 +374,9 @@ def _balanced(key: Sequence[str], before: tuple[Shard, ...], weights: Mapping[Sh
     takers = [shard for shard in sorted(wanted) for _ in range(wanted[shard] - owned[shard])]
     for bucket, shard in zip(reversed(given), takers, strict=True):
         owners[bucket] = shard
-    runs = tuple(OwnerRun(shard, len(list(run))) for shard, run in groupby(owners))
     try:
         return ShardMap(
-            buckets, tuple(key), runs, tuple(ShardWeight(shard, weights[shard]) for shard in sorted(weights))
+            buckets, tuple(key), _runs(owners), tuple(ShardWeight(shard, weights[shard]) for shard in sorted(weights))
         )
     except ValueError as error:
         raise BadInput(str(error)) from error
