@@ -200,14 +200,19 @@ def show(found: MovesFound, laid: Laid, removal: Removal) -> fx.Procedure[fx.Com
 def take_back(found: MovesFound, laid: Laid) -> fx.Procedure[fx.Committed]:
     """Remove a batch from its target: its rows are shown at the source, as they always were.  Parameters as of `show`."""
     assert found.progress is not None
-    batch = laid.batch
-    (target,) = yield from _below(found.shard(batch.target))
+    operations = yield from taken_back(found, laid)
     committed: fx.Committed = yield fx.Commit(
-        found.noted(msgspec.structs.replace(found.progress, batch=UNSET)),
-        fx.Delete(layout.quorum_status(target, batch.insert), laid.version),
-        *_append(target, FailEntry(batch.replica, batch.insert, laid.index, batch.partitions)),
+        found.noted(msgspec.structs.replace(found.progress, batch=UNSET)), *operations
     )
     return committed
+
+
+def taken_back(found: MovesFound, laid: Laid) -> fx.Procedure[tuple[fx.Operation, ...]]:
+    """Return what removes a batch from its target, in a commit that also writes the node ``moves``."""
+    batch = laid.batch
+    (target,) = yield from _below(found.shard(batch.target))
+    deletes = fx.Delete(layout.quorum_status(target, batch.insert), laid.version)
+    return deletes, *_append(target, FailEntry(batch.replica, batch.insert, laid.index, batch.partitions))
 
 
 def _below(*shards: TablePlace) -> fx.Procedure[tuple[TablePlace, ...]]:

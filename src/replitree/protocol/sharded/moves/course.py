@@ -136,10 +136,13 @@ def begin(found: MovesFound, wanted: ShardMap, with_it: tuple[fx.Operation, ...]
     return _turned((yield fx.Commit(found.turned(wanted), begun, *with_it)))
 
 
-def turn_back(found: MovesFound) -> fx.Procedure[Turned]:
-    """Let moves turn back; nothing may be on its way (`batch.take_back`)."""
-    assert found.batch is None
-    return _turned((yield fx.Commit(found.turned(turned_back(found.map)), found.noted(Progress()))))
+def turn_back(found: MovesFound, takes_back: tuple[fx.Operation, ...]) -> fx.Procedure[Turned]:
+    """Let moves turn back.
+
+    `takes_back`: what removes the batch that is on its way (`batch.taken_back`), in the same commit.
+    """
+    assert (found.batch is None) == (not takes_back)
+    return _turned((yield fx.Commit(found.turned(turned_back(found.map)), found.noted(Progress()), *takes_back)))
 
 
 def end(found: MovesFound) -> fx.Procedure[Turned]:

@@ -25,8 +25,17 @@ from dataclasses import dataclass
 from enum import Enum
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.program.stages import End, MemoryEffect, Stage
-from replitree.protocol.sharded.moves.batch import Laid, Laying, Removal, lay, list_opened, look_at, show, take_back
+from replitree.protocol.sharded.moves.batch import (
+    Laid,
+    Laying,
+    Removal,
+    lay,
+    list_opened,
+    look_at,
+    show,
+    take_back,
+    taken_back,
+)
 from replitree.protocol.sharded.moves.course import MovesFound, Turned, end, find_moves, turn_back
 from replitree.protocol.sharded.moves.progress import Batch
 from replitree.protocol.sharded.shard_map import Shard
@@ -36,7 +45,7 @@ ATTEMPTS_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareBatch(MemoryEffect):
+class PrepareBatch(fx.Effect):
     """Read rows that are to move, and let a replica of their target prepare them.
 
     They are all rows of one move in some partitions.  The read is linearizable, and begins after this is asked for.  Outcome:
@@ -59,14 +68,14 @@ class NotPrepared:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUpBatch(MemoryEffect):
+class GiveUpBatch(fx.Effect):
     """Let the replica of the target give up what it has prepared, unless it was laid."""
 
     laying: Laying
 
 
 @dataclass(frozen=True, slots=True)
-class DescribeRemoval(MemoryEffect):
+class DescribeRemoval(fx.Effect):
     """Write down what deletes the rows of a move from its source.  Outcome: `Removal`, with an id that was never used."""
 
     found: MovesFound
@@ -75,15 +84,17 @@ class DescribeRemoval(MemoryEffect):
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitHolders(MemoryEffect):
+class AwaitHolders(fx.Effect):
     """Wait until more replicas of the target may have a batch.  Outcome: whether to wait longer; False: it took too long."""
 
     laid: Laid
 
 
 @dataclass(frozen=True, slots=True)
-class AwaitInserts(MemoryEffect):
-    """Wait until inserts may have ended that were open when the moves began."""
+class AwaitInserts(fx.Effect):
+    """Wait until inserts may have ended that were open when the moves began, by the nodes of their quorums."""
+
+    opened: frozenset[str]
 
 
 class MoverEnd(Enum):
@@ -93,67 +104,95 @@ class MoverEnd(Enum):
     GONE = "gone"
 
 
-def carry_moves(place: str, commands: str) -> Stage:
-    """Carry the moves of a sharded table on to their end; find out a `MoverEnd`.
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """What a mover remembers from turn to turn: the inserts that were open when it first saw the moves of a map.
+
+    Attributes
+    ----------
+    map_version
+        Of the map.
+    opened
+        Those that are open still.
+    """
+
+    map_version: fx.Version
+    opened: frozenset[str]
+
+
+def carry_moves(place: str, commands: str) -> fx.Procedure[MoverEnd]:
+    """Carry the moves of a sharded table on to their end.
 
     Parameters
     ----------
     place, commands
         The path of the sharded table, and of the node that counts its commands.
     """
-    opened: tuple[fx.Version, frozenset[str]] | None = None
-    while True:
-        found = yield from find_moves(place)
-        if found is None or found.progress is None:
-            return End(MoverEnd.GONE if found is None else MoverEnd.DONE)
-        if found.batch is not None:
-            yield from _go_on(found, found.batch)
-            continue
-        # Moves that have turned back have other sources.
-        if opened is None or opened[0] != found.map_version:
-            opened = found.map_version, (yield from list_opened(found.sources))
-        if opened[1]:
-            paths = tuple(sorted(opened[1]))
-            many: fx.Many = yield fx.GetMany(paths)
-            left = frozenset(path for path, node in zip(paths, many.nodes, strict=True) if node is not None)
-            opened = found.map_version, left
-            if left:
-                yield AwaitInserts()
-            # Looked at anew: what the inserts have brought must be in what is read.
-            continue
-        counter: fx.Node | None = yield fx.Get(commands)
-        if counter is None:
-            # A table of an earlier version.
-            yield fx.Commit(fx.Check(place, fx.ANY_VERSION), fx.Create(commands))
-            continue
-        # Both versions were read first: what is laid was read when no later command or batch was there (D1).
-        prepared: Laying | NothingLeft | NotPrepared = yield PrepareBatch(found)
-        if isinstance(prepared, NothingLeft):
-            yield from end(found)
-        elif isinstance(prepared, Laying):
-            laid = yield from lay(found, (commands, counter.version), prepared)
-            if not isinstance(laid, fx.Applied):
-                yield GiveUpBatch(prepared)
+    turn: MoverEnd | Awaited | None = None
+    while not isinstance(turn, MoverEnd):
+        turn = yield from take_turn(place, commands, turn)
+    return turn
 
 
-def turn_moves_back(place: str) -> Stage:
-    """Let the moves of a sharded table turn back: buckets get their old owners, and rows go back; find out a `Turned`.
+def take_turn(place: str, commands: str, awaited: Awaited | None) -> fx.Procedure[MoverEnd | Awaited | None]:
+    """Take one turn of a mover; parameters as of `carry_moves`.
 
-    A mover carries them on from there.
+    Returns
+    -------
+    Its end, or what the next turn gets as `awaited`; the first one gets None.
     """
-    for _ in range(ATTEMPTS_MAX):
+    found = yield from find_moves(place)
+    if found is None or found.progress is None:
+        return MoverEnd.GONE if found is None else MoverEnd.DONE
+    if found.batch is not None:
+        yield from _go_on(found, found.batch)
+        return awaited
+    # Moves that have turned back have other sources.
+    if awaited is None or awaited.map_version != found.map_version:
+        return Awaited(found.map_version, (yield from list_opened(found.sources)))
+    if awaited.opened:
+        paths = tuple(sorted(awaited.opened))
+        many: fx.Many = yield fx.GetMany(paths)
+        opened = frozenset(path for path, node in zip(paths, many.nodes, strict=True) if node is not None)
+        if opened:
+            yield AwaitInserts(opened)
+        # The next turn begins with a new look: what the inserts have brought must be in what is read.
+        return Awaited(found.map_version, opened)
+    counter: fx.Node | None = yield fx.Get(commands)
+    if counter is None:
+        # A table of an earlier version.
+        yield fx.Commit(fx.Check(place, fx.ANY_VERSION), fx.Create(commands))
+        return awaited
+    # Both versions were read first: what is laid was read when no later command or batch was there (D1).
+    prepared: Laying | NothingLeft | NotPrepared = yield PrepareBatch(found)
+    if isinstance(prepared, NothingLeft):
+        yield from end(found)
+    elif isinstance(prepared, Laying):
+        laid = yield from lay(found, (commands, counter.version), prepared)
+        if not isinstance(laid, fx.Applied):
+            yield GiveUpBatch(prepared)
+    return awaited
+
+
+def turn_moves_back(place: str, attempts_max: int = ATTEMPTS_MAX) -> fx.Procedure[Turned]:
+    """Let the moves of a sharded table turn back: buckets get their old owners, and rows go back.
+
+    A mover carries them on from there.  `attempts_max`: how often it is tried while others change the moves.
+    """
+    for _ in range(attempts_max):
         found = yield from find_moves(place)
         if found is None or found.progress is None:
-            return End(Turned.REFUSED)
+            return Turned.REFUSED
+        takes_back: tuple[fx.Operation, ...] = ()
         if found.batch is not None:
             laid = yield from look_at(found, found.batch)
-            if laid is not None:
-                yield from take_back(found, laid)
-            continue
-        outcome = yield from turn_back(found)
+            if laid is None:
+                continue
+            takes_back = yield from taken_back(found, laid)
+        outcome = yield from turn_back(found, takes_back)
         if outcome is not Turned.REFUSED:
-            return End(outcome)
-    return End(Turned.REFUSED)
+            return outcome
+    return Turned.REFUSED
 
 
 def _go_on(found: MovesFound, batch: Batch) -> fx.Procedure[None]:
@@ -167,17 +206,3 @@ def _go_on(found: MovesFound, batch: Batch) -> fx.Procedure[None]:
         yield from show(found, laid, removal)
     elif not (yield AwaitHolders(laid)):
         yield from take_back(found, laid)
-
-
-__all__ = [
-    "AwaitHolders",
-    "AwaitInserts",
-    "DescribeRemoval",
-    "GiveUpBatch",
-    "MoverEnd",
-    "NotPrepared",
-    "NothingLeft",
-    "PrepareBatch",
-    "carry_moves",
-    "turn_moves_back",
-]
