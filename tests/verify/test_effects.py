@@ -14,6 +14,7 @@ import replitree_verify
 import replitree_verify.cuts.space
 import replitree_verify.joint.space
 import replitree_verify.joint.stages
+import replitree_verify.moves.space
 from replitree.protocol.core.effects import Effect
 from replitree_verify.effects import row
 from replitree_verify.effects.row import Joins, Row, Sight, Takes
@@ -57,7 +58,12 @@ def test_every_effect_of_the_protocol_and_of_the_checker_has_one_row() -> None:
 
 def test_every_effect_of_sharded_tables_is_performed_by_a_room_of_its_own() -> None:
     import_all(replitree.protocol)
-    rooms = (replitree_verify.cuts.space, replitree_verify.joint.space, replitree_verify.joint.stages)
+    rooms = (
+        replitree_verify.cuts.space,
+        replitree_verify.joint.space,
+        replitree_verify.joint.stages,
+        replitree_verify.moves.space,
+    )
     named = {value for room in rooms for value in vars(room).values() if isinstance(value, type)}
     asked = {each for each in effects() if each.__module__.startswith(OF_SHARDS)}
     assert {each.__name__ for each in asked - named} == set()

@@ -33,6 +33,9 @@ from replitree_verify.leases.model import search as search_lease
 from replitree_verify.lone.model import DESCRIPTIONS as OF_LONE_PLACES
 from replitree_verify.lone.model import MODELS as LONE_PLACES
 from replitree_verify.lone.search import search as search_lone_places
+from replitree_verify.moves.model import DESCRIPTIONS as OF_MOVES
+from replitree_verify.moves.model import MODELS as MOVES
+from replitree_verify.moves.search import search as search_moves
 from replitree_verify.openings.invariants import DESCRIPTIONS as OF_OPENINGS
 from replitree_verify.openings.models import MODELS as OPENINGS
 from replitree_verify.openings.search import search as search_openings
@@ -89,6 +92,7 @@ ROOMS = (
     Room(SHARDED_TABLES, read_patches("sharded"), OF_SHARDED_TABLES, search_sharded_tables),
     Room(CUTS, read_patches("cuts"), OF_CUTS, search_cuts),
     Room(COMMANDS, read_patches("commands"), OF_COMMANDS, search_commands),
+    Room(MOVES, read_patches("moves"), OF_MOVES, search_moves),
     Room(FEEDS, read_patches("feeds"), OF_FEEDS, search_feeds),
     Room((LEASE,), read_patches("leases"), OF_LEASES, search_lease),
 )

@@ -46,7 +46,7 @@ BACK_MAP: ShardMap = moving(without_moves(WANTED_MAP), FIRST_MAP)
 class Held(NamedTuple):
     """The rows of an insert that a shard has in one partition, and whether its quorum is open."""
 
-    index: fx.LogIndex
+    at: fx.LogIndex
     partition: str
     rows: tuple[str, ...]
     is_open: bool
@@ -74,9 +74,9 @@ def held_in(tree: Tree, shard: int) -> tuple[Held, ...]:
                     Held(index, part.partition, tuple(part.content_hash.split()), opens) for part in entry.parts
                 )
             case SettleEntry(index=at):
-                held = tuple(each._replace(is_open=False) if each.index == at else each for each in held)
+                held = tuple(each._replace(is_open=False) if each.at == at else each for each in held)
             case FailEntry(index=at):
-                held = tuple(each for each in held if each.index != at)
+                held = tuple(each for each in held if each.at != at)
             case MutateEntry():
                 held = tuple(each._replace(rows=_mutated(each, entry)) for each in held)
     return held

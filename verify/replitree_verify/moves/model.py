@@ -26,7 +26,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "D7": "a read asks all shards that have rows of a bucket at its cut",
     "BATCH": "rows that no read shows yet are those of the batch that is on its way, and each batch is on its way or over",
     "COPIES": "rows are shown at their target only when as many replicas have them as the move asks for",
-    "ENDS": "where nothing moves, the moves have ended, unless every mover has died",
+    "ENDS": "a mover ends only when there are no moves; where nothing moves there are none, unless every mover has died",
 }
 
 
@@ -171,11 +171,19 @@ MODELS = (
         probes=("shown", "ended", "turned back", "taken back", "crashed"),
     ),
     Model(
+        "moves_turned_back_open",
+        "an operator turns a move back, and an insert with a quorum has come in at its target",
+        inserts=(Put((1,), quorum=2),),
+        joins=("c", "d"),
+        turns_back=True,
+        probes=("shown", "ended", "turned back", "settled", "waits for inserts"),
+    ),
+    Model(
         "moves_again",
-        "a bucket moves, and back; an answer is lost",
+        "a bucket moves, and back, and two processes carry it on",
+        movers=2,
         moves_again=True,
-        faults={Fault.UNKNOWN: 1},
-        probes=("shown", "ended", "applied late", "begun again"),
+        probes=("shown", "ended", "refused", "begun again"),
     ),
     Model(
         "moves_rolled",

@@ -47,12 +47,16 @@ def wrong(model: Model, state: MovesState) -> Iterator[str]:
         for _, entry in log:
             if isinstance(entry, SettleEntry) and entry.insert in laid and len(entry.holders) < model.quorum:
                 yield f"COPIES: {entry.insert} is shown, and only {entry.holders} have it"
+    if state.has_left:
+        yield "ENDS: a mover has ended, and the moves have not"
     yield from _left_out(state, shown)
 
 
 def wrong_at_rest(state: MovesState) -> Iterator[str]:
     """Give what does not hold where nothing is left to do."""
-    if state.tree.exists(moves(PLACE)) and len(state.has_crashed) < len(state.movers):
+    # A mover waits for an insert that nobody settles or gives up.
+    is_waiting = any(not is_laid(entry) for shard in range(len(SHARDS)) for _, entry in opened_in(state.tree, shard))
+    if state.tree.exists(moves(PLACE)) and not is_waiting and len(state.has_crashed) < len(state.movers):
         yield "ENDS: the moves have not ended"
 
 
@@ -62,7 +66,7 @@ def _misplaced(state: MovesState, shard_map: ShardMap) -> Iterator[str]:
     for shard in range(len(SHARDS)):
         laid = {index for index, entry in opened_in(state.tree, shard) if is_laid(entry)}
         for held in held_in(state.tree, shard):
-            for row in () if held.index in laid else held.rows:
+            for row in () if held.at in laid else held.rows:
                 sources = {move.source for move in shard_map.moves if bucket_of(row) in move.buckets}
                 if shard not in (owners[bucket_of(row)], *sources):
                     yield f"D6: {row} lies in shard {shard}"

@@ -115,8 +115,8 @@ class MovesState(NamedTuple):
         How many batches were prepared.
     commands, rolls, impatient, late, budget
         What may still come.
-    has_crashed
-        Which movers have died.
+    has_crashed, has_left
+        Which movers have died, and whether one has ended while there were moves.
     """
 
     tree: Tree
@@ -135,6 +135,7 @@ class MovesState(NamedTuple):
     late: tuple[tuple[fx.Operation, ...], ...]
     budget: Budget
     has_crashed: frozenset[int] = frozenset()
+    has_left: bool = False
 
     @property
     def key(self) -> MovesState:
@@ -429,6 +430,8 @@ class Space(small_search.Space[MovesState]):
             return state
         # A mover that has ended begins anew when there are moves again.
         memory = None if isinstance(outcome, MoverEnd) else outcome
+        if isinstance(outcome, MoverEnd) and state.tree.exists(moves(PLACE)):
+            state = state._replace(has_left=True)
         return state._replace(movers=put(state.movers, mover, NOT_BEGUN), memories=put(state.memories, mover, memory))
 
     def _see(self, outcome: fx.Committed) -> None:
