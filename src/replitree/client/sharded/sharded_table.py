@@ -617,7 +617,7 @@ class ShardedTable(Table):
         from replitree.storage.sql.shard_pruning import buckets_of
 
         check_condition(where)
-        return shard_map.owners_of(buckets_of(shard_map, parse_predicate(where, self._definition)))
+        return shard_map.shards_of(buckets_of(shard_map, parse_predicate(where, self._definition)))
 
     def find(self, where: str | None) -> Shards:
         """Return the shards that can have rows for a condition, and all others, by the map that this handle knows."""

@@ -98,15 +98,20 @@ def shard_key(definition: TableDefinition, key: Sequence[str]) -> tuple[Column, 
     stored, by_id = definition.stored, {column.id: column for column in definition.columns}
     columns = tuple(by_id[stored.column(name).id] for name in key)
     for column in columns:
-        arrow = column.arrow_type
-        is_short = pa.types.is_decimal(arrow) and arrow.precision <= DECIMAL_DIGITS_MAX
-        if column.nullable or not (kind_of(column.type) in _KEY_KINDS or is_short):
+        if not is_key_column(column):
             raise BadInput(
                 f"rows can't be sharded by {column.name!r}, {column.type}{'' if column.nullable else ' not null'}: a key column"
                 " is not null, and an integer, string, binary, date, timestamp, boolean, or decimal of at most"
                 f" {DECIMAL_DIGITS_MAX} digits"
             )
     return columns
+
+
+def is_key_column(column: Column) -> bool:
+    """Whether a table can be sharded by a column."""
+    arrow = column.arrow_type
+    is_short = pa.types.is_decimal(arrow) and arrow.precision <= DECIMAL_DIGITS_MAX
+    return not column.nullable and (kind_of(column.type) in _KEY_KINDS or bool(is_short))
 
 
 def keeps_buckets(found: pa.DataType, target: pa.DataType) -> bool:

@@ -171,6 +171,18 @@ class Concatenated:
 
 
 @dataclass(frozen=True, slots=True)
+class Hashed:
+    """The hash of some columns without nulls, as Spark's ``xxhash64`` computes it."""
+
+    parts: tuple[Expression, ...]
+
+    @property
+    def type(self) -> pa.DataType:
+        """Always bigint."""
+        return pa.int64()
+
+
+@dataclass(frozen=True, slots=True)
 class NullIf:
     """The first value, or null where the two are equal once they have the common type `compared`."""
 
@@ -214,6 +226,7 @@ Expression: TypeAlias = (
     | Cast
     | Call
     | Concatenated
+    | Hashed
     | NullIf
     | Coalesce
     | Case
@@ -236,7 +249,7 @@ def columns_of(node: Expression) -> frozenset[str]:
             return columns_of(inner)
         case Arithmetic(_, left, right) | NullIf(left, right) | Comparison(_, left, right):
             return columns_of(left) | columns_of(right)
-        case Concatenated(parts) | Coalesce(parts):
+        case Concatenated(parts) | Coalesce(parts) | Hashed(parts):
             return frozenset().union(*map(columns_of, parts))
         case Case(branches, otherwise):
             named = (frozenset(predicate.columns) | columns_of(value) for predicate, value in branches)
@@ -290,6 +303,10 @@ def evaluate(node: Expression, rows: pa.RecordBatch) -> pa.Array:  # noqa: C901,
             return FUNCTIONS[name](evaluate(inner, rows))
         case Concatenated(parts):
             return pc.binary_join_element_wise(*(evaluate(each, rows) for each in parts), "", null_handling="emit_null")
+        case Hashed(parts):
+            from replitree.storage.schema.row_buckets import xxhash64
+
+            return pa.array(xxhash64([evaluate(each, rows) for each in parts]))
         case NullIf():
             return _null_if(node, rows)
         case Coalesce(parts):

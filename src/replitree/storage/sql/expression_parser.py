@@ -37,6 +37,7 @@ from replitree.storage.sql.expression import (
     Condition,
     Constant,
     Expression,
+    Hashed,
     Negated,
     NullIf,
 )
@@ -138,6 +139,8 @@ class _Reader:
         if reader is not None:
             self._check(tree)
             return reader(self, tree)
+        if _function_name(tree) == "xxhash64":
+            return self.hashed(tree)
         if name in _CONDITIONS or _function_name(tree) in NULL_TESTS:
             return Condition(self._condition(tree))
         if _function_name(tree) in _VARYING:
@@ -272,6 +275,21 @@ class _Reader:
             if not can_assign(part.type, pa.string()) or pa.types.is_binary(part.type):
                 raise self.error(f"{_sql(shown)!r} is a {_name(part.type)}, which is not joined to a string here")
         return Concatenated(tuple(as_type(part, pa.string()) for part in parts))
+
+    def hashed(self, tree: exp.Expr) -> Expression:
+        from replitree.storage.schema.row_buckets import is_key_column
+
+        if not tree.expressions:
+            raise self.error("xxhash64 takes columns")
+        parts: list[Expression] = []
+        for part in tree.expressions:
+            value = self.expression(part)
+            # Not every type's hash is computed here, and no null's.
+            named = value.path[0] if isinstance(value, ColumnValue) and len(value.path) == 1 else None
+            if named is None or not is_key_column(self.definition.column(named)):
+                raise self.error(f"xxhash64 takes columns that a table can be sharded by, and {_sql(part)!r} is none")
+            parts.append(value)
+        return Hashed(tuple(parts))
 
     # --- arithmetic -----------------------------------------------------------------------------------------------------------
 
