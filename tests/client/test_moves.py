@@ -12,6 +12,7 @@ from replitree.client.connection import Connection
 from replitree.client.sharded import resharding
 from replitree.client.sharded.moves import Mover
 from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.errors import BadInput
 from replitree.protocol.sharded.moves.carry import MoverEnd
 from tests.replica.inprocess import SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
@@ -62,11 +63,79 @@ def test_rows_of_buckets_move_and_each_is_shown_once(connection: Connection) -> 
     before = shown(table)
     wanted = resharding.begin_buckets(connection.catalog, "d", range(4), 1)
     assert [(move.source, move.target, move.buckets) for move in wanted.moves] == [(0, 1, (0, 1, 2, 3))]
-    table.insert(rows(400, 500))
+    table.insert(rows(400, 100))
     assert resharding.status_of(connection.catalog, "d").moves == wanted.moves
     assert mover(connection).run() is MoverEnd.DONE
     status = resharding.status_of(connection.catalog, "d")
     assert (status.moves, status.owned) == ((), {0: 4, 1: 12})
     wait_for(lambda: sum(shown(table).values()) == 500, "the removals are executed")
     assert shown(table) >= before
-    wait_for(lambda: counted(connection)[0] < 200, "the source has a quarter")
+    assert counted(connection)[0] < 200
+    assert table.to_arrow(where="k = 7").num_rows == 1
+
+
+def test_a_table_gets_a_shard_and_the_shard_is_emptied_again(connection: Connection) -> None:
+    table = create(connection)
+    table.insert(rows(0, 300))
+    before = shown(table)
+    shard, wanted = resharding.add_shard(connection.catalog, "d", weight=2)
+    assert (shard, Counter(wanted.owners)) == (2, {0: 4, 1: 4, 2: 8})
+    table.insert(rows(300, 60))
+    assert mover(connection).run() is MoverEnd.DONE
+    wait_for(lambda: sum(shown(table).values()) == 360, "the removals are executed")
+    assert all(counted(connection))
+    plan = resharding.plan_weights(connection.catalog, "d", {2: 0})
+    assert {move.source for move in plan.moves} == {2}
+    assert resharding.status_of(connection.catalog, "d").moves == ()
+    assert resharding.begin_weights(connection.catalog, "d", {2: 0}) == plan
+    assert mover(connection).run() is MoverEnd.DONE
+    wait_for(lambda: counted(connection)[2] == 0, "the shard is empty")
+    assert shown(table) >= before
+    assert sum(shown(table).values()) == 360
+
+
+def test_moves_that_turn_back_bring_what_came_meanwhile(connection: Connection) -> None:
+    table = create(connection)
+    table.insert(rows(0, 200))
+    resharding.begin_buckets(connection.catalog, "d", range(8), 1)
+    table.insert(rows(200, 200))
+    resharding.turn_back(connection.catalog, "d")
+    assert mover(connection).run() is MoverEnd.DONE
+    assert resharding.status_of(connection.catalog, "d").owned == {0: 8, 1: 8}
+    wait_for(lambda: sum(shown(table).values()) == 400, "the removals are executed")
+    with pytest.raises(BadInput, match="nothing moves"):
+        resharding.turn_back(connection.catalog, "d")
+
+
+def test_a_mover_that_stops_after_any_step_is_followed_by_another_one(connection: Connection) -> None:
+    table = create(connection)
+    table.insert(rows(0, 100))
+    steps, ended = 0, False
+    back = 0
+    while not ended:
+        # The buckets go to and fro; each time the first mover gets one step further.
+        steps += 1
+        resharding.begin_buckets(connection.catalog, "d", range(8), 1 - back)
+        first = mover(connection).steps()
+        ended = sum(1 for _ in zip(range(steps), first, strict=False)) < steps
+        first.close()
+        assert mover(connection).run() is MoverEnd.DONE
+        back = 1 - back
+    assert steps > 10
+    wait_for(lambda: sum(shown(table).values()) == 100, "the removals are executed")
+
+
+def test_what_can_not_move_is_refused(connection: Connection) -> None:
+    create(connection)
+    catalog = connection.catalog
+    with pytest.raises(BadInput, match="the shards 0, 1, not 5"):
+        resharding.begin_weights(catalog, "d", {5: 1})
+    resharding.begin_buckets(catalog, "d", [0], 1)
+    for call in (lambda: resharding.begin_buckets(catalog, "d", [1], 1), lambda: resharding.add_shard(catalog, "d")):
+        with pytest.raises(BadInput, match="move already"):
+            call()
+    assert mover(connection).run() is MoverEnd.DONE
+    connection.drop_table("d")
+    create(connection, policy="replacing")
+    with pytest.raises(BadInput, match="only those with a version"):
+        resharding.begin_buckets(catalog, "d", [0], 1)

@@ -133,7 +133,7 @@ class Mover:
         CoordinationUnavailable
             ZooKeeper can't be reached.
         """
-        steps = translate(carry_moves(self._place, f"{self._place}/commands"), self._perform)
+        steps = self.steps()
         try:
             while True:
                 next(steps)
@@ -141,8 +141,11 @@ class Mover:
             ended: MoverEnd = stop.value
             return ended
 
+    def steps(self) -> Generator[None, Any, MoverEnd]:
+        """Carry the moves on, and pause before each step: a caller that stops leaves what a process that dies would leave."""
+        return translate(carry_moves(self._place, f"{self._place}/commands"), self._perform)
+
     def _perform(self, effect: Any) -> Generator[None, Any, object]:
-        """Perform one effect, and pause: a caller that stops here leaves what a process would that dies here."""
         yield
         match effect:
             case PrepareBatch(found):
