@@ -102,11 +102,14 @@ class Shards(NamedTuple):
         All of them.
     map_id
         Tells the map from every other one that the table, or another table of the name, has had.
+    has_moves
+        Whether buckets move.
     """
 
     wanted: Sequence[ShardTable]
     all: Sequence[ShardTable]
     map_id: object = None
+    has_moves: bool = False
 
 
 class ShardedSource(Protocol):
@@ -120,7 +123,10 @@ class ShardedSource(Protocol):
         """Return the shards that can have rows for a condition, and all others, by the map that is known."""
 
     def has_map(self, map_id: object) -> bool:
-        """Read the map; tell whether it is a certain one.
+        """Read the map; tell whether it is a certain one.  Raises as `map_written`."""
+
+    def map_written(self, map_id: object) -> Zxid | None:
+        """Read the map; return the transaction that wrote it, if it is a certain one.
 
         Raises
         ------
@@ -210,13 +216,15 @@ class CutReads:
 
     def _take(self, found: Shards, options: CutOptions, deadline: float) -> TakenShards | None:
         """Take a snapshot of each shard; None: the map is another one, so these may be the wrong shards."""
-        is_eventual = options.level == "eventual" or not found.wanted
+        # While buckets move, rows leave one shard and come to another: only a cut has each of them once.
+        is_torn = options.level == "eventual" and (options.skip_unavailable or not found.has_moves)
+        is_eventual = is_torn or not found.wanted
         chosen = None if is_eventual else self._choose(found, options, deadline)
 
-        def take(shard: ShardTable | None) -> Snapshot | bool | None:
+        def take(shard: ShardTable | None) -> Snapshot | Zxid | None:
             # After the cut was chosen: so the map is not older than the cut.  Beside the snapshots, because that takes no time.
             if shard is None:
-                return self._table.has_map(found.map_id)
+                return self._table.map_written(found.map_id)
             if chosen is not None:
                 return shard.snapshot_at(chosen.point, options.lease_s, options.where, left_s(deadline))
             try:
@@ -226,15 +234,20 @@ class CutReads:
                     raise
                 return None
 
-        def close(taken: Snapshot | bool | None) -> None:
+        def close(taken: Snapshot | Zxid | None) -> None:
             if isinstance(taken, Snapshot):
                 taken.close()
 
-        has_map, *each_taken = self._beside.each(take, (None, *found.wanted), close)
-        if not has_map:
+        written, *each_taken = self._beside.each(take, (None, *found.wanted), close)
+        assert not isinstance(written, Snapshot)
+        # A map that is newer than the cut does not tell which shard had which buckets there
+        # (`replitree.protocol.sharded.moves.reading`).
+        is_pruned = chosen is not None and len(found.wanted) < len(found.all)
+        is_newer = is_pruned and chosen is not None and written is not None and written > chosen.cut.zxid
+        if written is None or is_newer:
             for each in each_taken:
                 close(each)
-            return None
+            return self._take(found._replace(wanted=found.all), options, deadline) if is_newer else None
         if chosen is not None and options.as_of is None:
             # In this order: another thread that takes a write for included must find the cut that has it.
             self._table.written.saw_cut(chosen.cut)

@@ -16,6 +16,7 @@ from replitree.errors import BadInput, CoordinationUnavailable, TableExists, Tab
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, check_table_name
+from replitree.protocol.core.stamps import GetStamped, Zxid
 from replitree.protocol.membership.table import leave_table
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.life import decode_life
@@ -119,11 +120,12 @@ def sharded(catalog: Catalog, name: str) -> ShardedInfo:
 
 
 class ReadMap(NamedTuple):
-    """The map of a sharded table, its version, and of which incarnation of the table it is."""
+    """The map of a sharded table, its version, of which incarnation the table is, and the transaction that wrote the map."""
 
     map: ShardMap
     version: fx.Version
     incarnation: str
+    changed: Zxid
 
 
 def read_map(catalog: Catalog, name: str) -> ReadMap:
@@ -138,10 +140,10 @@ def read_map(catalog: Catalog, name: str) -> ReadMap:
     path = layout.shard_map(place)
     catalog.perform(fx.Sync(path))
     # Several reads are no snapshot: the map is that of the incarnation that is there before it and after it.
-    before, node, after = catalog.perform(fx.GetMany((place, path, place))).nodes
+    before, node, after = catalog.perform(GetStamped((place, path, place))).nodes
     if before is None or node is None or before != after:
         raise TableNotFound(f"table {name!r} does not exist any more, or was just created again: open it again")
-    return ReadMap(decode_map(node.value, path), node.version, before.value.decode())
+    return ReadMap(decode_map(node.value, path), node.version, before.value.decode(), node.changed)
 
 
 # --- creating and dropping ------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from replitree.client.transport.http import HttpClient
 from replitree.client.transport.lease import keep_for_frame
 from replitree.client.transport.stored import Through
 from replitree.errors import BadInput, SchemaMismatch
+from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded.cut import CutLevel
 from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
@@ -624,10 +625,16 @@ class ShardedTable(Table):
         info = self._info
         shards = [self._shard(shard) for shard in info.map.shards]
         wanted = shards if where is None else [self._shard(shard) for shard in self._pruned(info.map, where)]
-        return Shards(wanted, shards, (info.incarnation, info.map_version))
+        return Shards(wanted, shards, (info.incarnation, info.map_version), bool(info.map.moves))
 
     def has_map(self, map_id: object) -> bool:
-        """Read the map; tell whether it is a certain one (`Shards.map_id`).  This handle knows the new one afterwards.
+        """Read the map; tell whether it is a certain one; otherwise and what it raises as `map_written`."""
+        return self.map_written(map_id) is not None
+
+    def map_written(self, map_id: object) -> Zxid | None:
+        """Read the map; return the transaction that wrote it, if it is a certain one (`Shards.map_id`).
+
+        This handle knows the new one afterwards.
 
         Raises
         ------
@@ -636,10 +643,10 @@ class ShardedTable(Table):
         """
         found = read_map(self._catalog, self.name)
         if map_id == (found.incarnation, found.version):
-            return True
+            return found.changed
         # Another table of this name may have come: its columns may be others, and so what a condition means.
         self.refresh()
-        return False
+        return None
 
     def _shard(self, shard: Shard) -> ShardTable:
         found = self._tables.get(shard)
