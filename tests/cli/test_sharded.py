@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from replitree.client.connection import Connection
@@ -111,3 +112,43 @@ def test_a_sharded_table_is_changed_by_commands_and_statements(
     assert connection.table("d").scan().count() == 15
     assert run("sql", "TRUNCATE TABLE d", *URL).status == 0
     assert connection.table("d").scan().count() == 0
+
+
+def test_shards_are_added_emptied_and_given_buckets(run: Run, connection: Connection) -> None:
+    table = connection.create_table("d", COLUMNS, order_by="k", shard_by="k", buckets=16)
+    table.insert(pa.table({"k": range(200), "v": [0.5] * 200}))
+    added = run("shard", "add", "d", *URL, "--json").json
+    assert [(each["shard"], each["buckets"]) for each in added["shards"]] == [(0, 6), (1, 5), (2, 5)]
+    assert (added["moves"], added["rows_on_their_way"]) == ([], 0)
+    planned = run("shard", "rebalance", "d", "--weight", "2=2", "--dry-run", *URL, "--json").json
+    assert {each["to"] for each in planned["moves"]} == {2}
+    assert "what would move" in run("shard", "remove", "d", "--shard", "2", "--dry-run", *URL).out
+    begun = run("shard", "move", "d", "--buckets", "0-2,4", "--to", "2", "--no-wait", *URL, "--json").json
+    assert begun["moves"] == [{"from": 0, "to": 2, "buckets": [0, 1, 2, 4]}]
+    assert "4 buckets move" in run("shard", "status", "d", *URL).out
+    refused = run("shard", "rebalance", "d", *URL)
+    assert refused.status != 0
+    assert "move already" in refused.err.replace("\n", " ")
+    assert run("shard", "back", "d", "--no-wait", *URL, "--json").json["moves"][0]["from"] == 2
+    assert run("shard", "resume", "d", *URL, "--json").json["moves"] == []
+    emptied = run("shard", "remove", "d", "--shard", "2", *URL, "--json").json
+    assert [(each["weight"], each["buckets"]) for each in emptied["shards"]] == [(1, 8), (1, 8), (0, 0)]
+    assert "nothing moves" in run("shard", "status", "d", *URL).out
+    assert table.scan().count() == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("move", "d", "--buckets", "1-x", "--to", "1"), "expected numbers and ranges"),
+        (("rebalance", "d", "--weight", "2"), "expected a shard and its weight"),
+        (("status", "d"), "does not exist, or is not sharded"),
+    ],
+)
+def test_what_is_no_shard_command_is_refused(
+    run: Run, connection: Connection, arguments: tuple[str, ...], problem: str
+) -> None:
+    assert connection.tables() == ()
+    refused = run("shard", *arguments, *URL)
+    assert refused.status != 0
+    assert problem in refused.err.replace("\n", " ")

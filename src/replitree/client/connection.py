@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from replitree.client.admin.status import ClusterStatus, ServerStatus
     from replitree.client.sharded.sharded_catalog import ShardedInfo
     from replitree.client.sharded.sharded_table import ShardedTable
+    from replitree.client.sharded.shards import Shards
     from replitree.client.transport.left_objects import LeftObjects
     from replitree.protocol.rescue.recover import Survivor
     from replitree.protocol.sharded.placement import Placement
@@ -337,6 +338,18 @@ class Connection:
         from replitree.client.sharded.sharded_catalog import place_shard
 
         return place_shard(self.catalog, table, shard, replicas)
+
+    def shards(self, table: str) -> Shards:
+        """Return the shards of a sharded table: to add and empty them, and to move buckets between them.
+
+        Raises
+        ------
+        InvalidName
+            No table can have this name.
+        """
+        from replitree.client.sharded.shards import Shards
+
+        return Shards(self.catalog, self._http_client(), check_table_name(table))
 
     # --- replicas that are lost, gone or broken -------------------------------------------------------------------------
 

@@ -1,0 +1,194 @@
+"""`replitree shard status|add|remove|rebalance|move|resume|back`: which shard of a sharded table has which buckets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replitree.cli.options import Cluster, Name, check_name, on_cluster
+from replitree.cli.output import counted
+from replitree.errors import BadInput
+
+if TYPE_CHECKING:
+    from replitree.client.sharded.resharding import MovesStatus
+    from replitree.client.sharded.shards import Shards
+
+ShardNumber = Annotated[int, typer.Option("--shard", metavar="N", min=0, help="Which shard.")]
+Weight = Annotated[
+    int, typer.Option("--weight", metavar="W", min=1, help="Its share of the buckets, beside those of the others.")
+]
+On = Annotated[
+    str,
+    typer.Option("--on", metavar="REPLICAS", help="Replicas that host it; commas between them.", show_default="all"),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would move.")]
+Later = Annotated[bool, typer.Option("--no-wait", help="Only begin: rows move when `replitree shard resume` is run.")]
+
+app = typer.Typer(
+    help="Add and empty shards of a sharded table, and move buckets between them.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command("status")
+@on_cluster
+def status(table: Name, at: Cluster) -> None:
+    """Show how many buckets each shard owns, and what moves."""
+    check_name(table)
+    with at.connect() as connection:
+        found = connection.shards(table).status()
+    rows = [(shard, found.weights[shard], buckets) for shard, buckets in found.owned.items()]
+    at.out.listing(_described(table, found), _headline(table, found), ("shard", "weight", "buckets"), rows)
+
+
+@app.command("add")
+@on_cluster
+def add(table: Name, at: Cluster, replicas: On = "", weight: Weight = 1, later: Later = False) -> None:
+    """Add a shard, and move buckets there."""
+    check_name(table)
+    with at.connect() as connection:
+        shards = connection.shards(table)
+        number = shards.add([name.strip() for name in replicas.split(",") if name.strip()], weight=weight)
+        tell(f"{table} has shard {number} now, and inserts go there")
+        _carry(shards, at, later=later)
+
+
+@app.command("remove")
+@on_cluster
+def remove(table: Name, at: Cluster, shard: ShardNumber, later: Later = False, dry_run: DryRun = False) -> None:
+    """Move all buckets of a shard to the others; it stays, and owns nothing."""
+    _weigh(table, at, {shard: 0}, later=later, dry_run=dry_run)
+
+
+@app.command("rebalance")
+@on_cluster
+def rebalance(
+    table: Name,
+    at: Cluster,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option("--weight", metavar="N=W", help="A shard and its new weight; may be given several times."),
+    ] = None,
+    later: Later = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Move as few buckets as possible until each shard owns what its weight asks for."""
+    _weigh(table, at, dict(map(_weight, weights or ())), later=later, dry_run=dry_run)
+
+
+@app.command("move")
+@on_cluster
+def move(
+    table: Name,
+    at: Cluster,
+    buckets: Annotated[
+        str, typer.Option("--buckets", metavar="A-B,C", help="Which: numbers and ranges, commas between them.")
+    ],
+    target: Annotated[int, typer.Option("--to", metavar="N", min=0, help="The shard that gets them.")],
+    later: Later = False,
+) -> None:
+    """Move single buckets to a shard, whatever the weights ask for."""
+    check_name(table)
+    with at.connect() as connection:
+        shards = connection.shards(table)
+        shards.move(parse_buckets(buckets), target)
+        _carry(shards, at, later=later)
+
+
+@app.command("resume")
+@on_cluster
+def resume(table: Name, at: Cluster) -> None:
+    """Carry moves on that another process has begun."""
+    check_name(table)
+    with at.connect() as connection:
+        _carry(connection.shards(table), at, later=False)
+
+
+@app.command("back")
+@on_cluster
+def back(table: Name, at: Cluster, later: Later = False) -> None:
+    """Turn moves back: buckets get their old owners, and what came to the new ones moves back."""
+    check_name(table)
+    with at.connect() as connection:
+        shards = connection.shards(table)
+        shards.turn_back()
+        _carry(shards, at, later=later)
+
+
+def parse_buckets(text: str) -> list[int]:
+    """Read numbers and ranges of buckets.
+
+    Raises
+    ------
+    BadInput
+        It is not of that form.
+
+    >>> parse_buckets("0-3, 9")
+    [0, 1, 2, 3, 9]
+    """
+    found: list[int] = []
+    for piece in text.split(","):
+        first, dash, last = piece.strip().partition("-")
+        bounds = (first, last if dash else first)
+        # No number of a bucket has more digits; a longer range would be a list without end.
+        if not all(each.isdecimal() and len(each) <= 5 for each in bounds):
+            raise BadInput(f"--buckets {text}: expected numbers and ranges, as in 0-63,80")
+        found += range(int(bounds[0]), int(bounds[1]) + 1)
+    return found
+
+
+def tell(text: str) -> None:
+    """Tell on standard error what happens: standard output is for the result."""
+    typer.echo(text, err=True)
+
+
+def _weight(text: str) -> tuple[int, int]:
+    shard, equals, weight = text.partition("=")
+    if not (equals and shard.isdecimal() and weight.isdecimal()):
+        raise BadInput(f"--weight {text}: expected a shard and its weight, as in 2=1")
+    return int(shard), int(weight)
+
+
+def _weigh(table: str, at: Cluster, weights: dict[int, int], *, later: bool, dry_run: bool) -> None:
+    check_name(table)
+    with at.connect() as connection:
+        shards = connection.shards(table)
+        if dry_run:
+            planned = shards.plan(weights)
+            value = {"table": table, "moves": _moves_of(planned.moves)}
+            rows = [(each.source, each.target, len(each.buckets)) for each in planned.moves]
+            at.out.listing(value, f"what would move in {table}", ("from", "to", "buckets"), rows)
+            return
+        wanted = shards.weigh(weights)
+        count = sum(len(each.buckets) for each in wanted.moves)
+        tell(f"{counted(count, 'bucket')} of {wanted.buckets} move" if count else "no bucket has to move")
+        _carry(shards, at, later=later)
+
+
+def _carry(shards: Shards, at: Cluster, *, later: bool) -> None:
+    """Carry the moves on, unless that is for later; then tell what there is."""
+    if not later:
+        shards.carry(tell)
+    found = shards.status()
+    at.out.result(_described(shards.name, found), _headline(shards.name, found))
+
+
+def _headline(table: str, found: MovesStatus) -> str:
+    if not found.moves:
+        return f"shards of {table}: nothing moves"
+    count = sum(len(each.buckets) for each in found.moves)
+    return f"shards of {table}: {counted(count, 'bucket')} move, {counted(found.rows, 'row')} have arrived"
+
+
+def _described(table: str, found: MovesStatus) -> dict[str, Any]:
+    shards = [
+        {"shard": shard, "weight": found.weights[shard], "buckets": count} for shard, count in found.owned.items()
+    ]
+    progress = {"batches": found.batches, "rows": found.rows, "rows_on_their_way": found.on_its_way}
+    return {"table": table, "shards": shards, "moves": _moves_of(found.moves), **progress}
+
+
+def _moves_of(moves: Any) -> list[dict[str, Any]]:
+    return [{"from": each.source, "to": each.target, "buckets": [*each.buckets]} for each in moves]
