@@ -10,7 +10,7 @@ import pytest
 
 from replitree.client.connection import Connection
 from replitree.client.sharded import resharding
-from replitree.client.sharded.moves import Mover
+from replitree.client.sharded.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput
 from replitree.protocol.sharded.moves.carry import MoverEnd
@@ -53,8 +53,8 @@ def counted(connection: Connection) -> list[int]:
         return [each.rows for each in snapshot.shards]
 
 
-def mover(connection: Connection) -> Mover:
-    return Mover(connection.catalog, connection.table("d").http, "d")
+def mover(connection: Connection) -> MoveCarrier:
+    return MoveCarrier(connection.catalog, connection.table("d").http, "d")
 
 
 def test_rows_of_buckets_move_and_each_is_shown_once(connection: Connection) -> None:

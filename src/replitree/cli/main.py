@@ -64,7 +64,7 @@ class CliCommands(PluginGroup):
             "streams": "replitree.cli.tables.streams:app",
             "consumers": "replitree.cli.tables.consumers:app",
             "view": "replitree.cli.tables.view:app",
-            "shard": "replitree.cli.tables.shard:app",
+            "shard": "replitree.cli.cluster.shard:app",
             "tablet": "replitree.cli.tablets.tablet:app",
         }
     )

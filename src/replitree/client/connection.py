@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from replitree.client.admin.status import ClusterStatus, ServerStatus
     from replitree.client.sharded.sharded_catalog import ShardedInfo
     from replitree.client.sharded.sharded_table import ShardedTable
-    from replitree.client.sharded.shards import Shards
+    from replitree.client.sharded.shards import TableShards
     from replitree.client.transport.left_objects import LeftObjects
     from replitree.protocol.rescue.recover import Survivor
     from replitree.protocol.sharded.placement import Placement
@@ -339,7 +339,7 @@ class Connection:
 
         return place_shard(self.catalog, table, shard, replicas)
 
-    def shards(self, table: str) -> Shards:
+    def shards(self, table: str) -> TableShards:
         """Return the shards of a sharded table: to add and empty them, and to move buckets between them.
 
         Raises
@@ -347,9 +347,9 @@ class Connection:
         InvalidName
             No table can have this name.
         """
-        from replitree.client.sharded.shards import Shards
+        from replitree.client.sharded.shards import TableShards
 
-        return Shards(self.catalog, self._http_client(), check_table_name(table))
+        return TableShards(self.catalog, self._http_client(), check_table_name(table))
 
     # --- replicas that are lost, gone or broken -------------------------------------------------------------------------
 

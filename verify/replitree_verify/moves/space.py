@@ -26,9 +26,9 @@ from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.stages import Stage
 from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.sharded.joint_insert import JointInsert, MapChanged, joint_insert
-from replitree.protocol.sharded.moves.batch import Laying, Removal
+from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval
 from replitree.protocol.sharded.moves.carry import (
-    Awaited,
+    AwaitedInserts,
     AwaitHolders,
     AwaitInserts,
     DescribeRemoval,
@@ -126,7 +126,7 @@ class MovesState(NamedTuple):
     turner: int
     duties: tuple[int, ...]
     movers: tuple[int, ...]
-    memories: tuple[Awaited | None, ...]
+    memories: tuple[AwaitedInserts | None, ...]
     maps: tuple[Seen, ...]
     prepared: int
     commands: int
@@ -163,7 +163,7 @@ def start(wanted: ShardMap) -> Stage:
     return None
 
 
-def turn(awaited: Awaited | None) -> Stage:
+def turn(awaited: AwaitedInserts | None) -> Stage:
     """Take a turn of a mover."""
     yield Tell((yield from take_turn(PLACE, COMMANDS, awaited)))
     return None
@@ -374,7 +374,7 @@ class Space(small_search.Space[MovesState]):
             case DescribeRemoval(found, source, target):
                 buckets = (move.buckets for move in found.map.moves if (move.source, move.target) == (source, target))
                 command = " ".join(str(bucket) for each in buckets for bucket in each)
-                yield "", state, Removal(fx.EntryId("removal"), command)
+                yield "", state, RowsRemoval(fx.EntryId("removal"), command)
             case AwaitHolders(laid):
                 self.probes.add("waits for holders")
                 node = state.tree.get(layout.quorum_status(SHARDS[laid.batch.target], laid.batch.insert))

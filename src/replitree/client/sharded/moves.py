@@ -33,7 +33,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.core.run import translate
-from replitree.protocol.sharded.moves.batch import Laying, Removal
+from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval
 from replitree.protocol.sharded.moves.carry import (
     AwaitHolders,
     AwaitInserts,
@@ -99,7 +99,7 @@ class MoveTerms:
     failures_max: int = 30
 
 
-class Mover:
+class MoveCarrier:
     """Carries the moves of one sharded table on.
 
     Parameters
@@ -157,7 +157,7 @@ class Mover:
                 move = next(each for each in found.map.moves if (each.source, each.target) == (source, target))
                 definition = shard_definition(sharded(self._catalog, self._name).definition, source)
                 command = delete_where(bucket_condition(definition, found.map, move.runs), definition)
-                return Removal(fx.EntryId(f"move-{uuid4().hex}"), command.text, definition.schema_version)
+                return RowsRemoval(fx.EntryId(f"move-{uuid4().hex}"), command.text, definition.schema_version)
             case AwaitHolders(laid):
                 insert, since = self._laid
                 if insert != laid.batch.insert:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from replitree.client.sharded import resharding
-from replitree.client.sharded.moves import Mover, MoveTerms
+from replitree.client.sharded.moves import MoveCarrier, MoveTerms
 from replitree.client.sharded.resharding import MovesStatus
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from replitree.client.transport.http import HttpClient
 
 
-class Shards:
+class TableShards:
     """The shards of a sharded table.  Made by `Connection.shards`.
 
     `add`, `weigh` and `move` begin moves: from then on inserts go to the new owners.  `carry` brings the rows there; any
@@ -113,4 +113,4 @@ class Shards:
         Unavailable
             Rows could not be read or prepared again and again: carry the moves on later.
         """
-        Mover(self._catalog, self._http, self.name, MoveTerms(timeout_s, tell)).run()
+        MoveCarrier(self._catalog, self._http, self.name, MoveTerms(timeout_s, tell)).run()

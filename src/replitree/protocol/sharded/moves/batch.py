@@ -50,7 +50,7 @@ from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.insert.insert import find_insert
 from replitree.protocol.insert.quorum import open_quorum
 from replitree.protocol.sharded.moves.course import MovesFound
-from replitree.protocol.sharded.moves.progress import Batch, Progress
+from replitree.protocol.sharded.moves.progress import Batch, MovesProgress
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.state.counted import QuorumValue, decode_quorum
 
@@ -81,7 +81,7 @@ class Laying:
 
 
 @dataclass(frozen=True, slots=True)
-class Removal:
+class RowsRemoval:
     """What deletes the rows of a move from its source.
 
     Attributes
@@ -161,7 +161,7 @@ def look_at(found: MovesFound, batch: Batch) -> fx.Procedure[Laid | None]:
     return Laid(batch, written.index, decode_quorum(node.value, path), node.version)
 
 
-def show(found: MovesFound, laid: Laid, removal: Removal) -> fx.Procedure[fx.Committed]:
+def show(found: MovesFound, laid: Laid, removal: RowsRemoval) -> fx.Procedure[fx.Committed]:
     """Let a batch be shown at its target, and no more at its source.
 
     Parameters
@@ -177,7 +177,7 @@ def show(found: MovesFound, laid: Laid, removal: Removal) -> fx.Procedure[fx.Com
     assert found.progress is not None
     batch, holders = laid.batch, laid.quorum.replicas
     source, target = yield from _below(found.shard(batch.source), found.shard(batch.target))
-    after = Progress(UNSET, found.progress.batches + 1, found.progress.rows + batch.rows)
+    after = MovesProgress(UNSET, found.progress.batches + 1, found.progress.rows + batch.rows)
     settle = SettleEntry(batch.replica, batch.insert, laid.index, holders)
     removes = (
         MutateEntry(batch.replica, fx.EntryId(f"{removal.id}-{at}"), partition, removal.command, removal.schema_version)

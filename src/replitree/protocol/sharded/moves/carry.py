@@ -28,7 +28,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.sharded.moves.batch import (
     Laid,
     Laying,
-    Removal,
+    RowsRemoval,
     lay,
     list_opened,
     look_at,
@@ -76,7 +76,7 @@ class GiveUpBatch(fx.Effect):
 
 @dataclass(frozen=True, slots=True)
 class DescribeRemoval(fx.Effect):
-    """Write down what deletes the rows of a move from its source.  Outcome: `Removal`, with an id that was never used."""
+    """Write down what deletes the rows of a move from its source.  Outcome: `RowsRemoval`, with an id that was never used."""
 
     found: MovesFound
     source: Shard
@@ -105,7 +105,7 @@ class MoverEnd(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class AwaitedInserts:
     """What a mover remembers from turn to turn: the inserts that were open when it first saw the moves of a map.
 
     Attributes
@@ -128,13 +128,15 @@ def carry_moves(place: str, commands: str) -> fx.Procedure[MoverEnd]:
     place, commands
         The path of the sharded table, and of the node that counts its commands.
     """
-    turn: MoverEnd | Awaited | None = None
+    turn: MoverEnd | AwaitedInserts | None = None
     while not isinstance(turn, MoverEnd):
         turn = yield from take_turn(place, commands, turn)
     return turn
 
 
-def take_turn(place: str, commands: str, awaited: Awaited | None) -> fx.Procedure[MoverEnd | Awaited | None]:
+def take_turn(
+    place: str, commands: str, awaited: AwaitedInserts | None
+) -> fx.Procedure[MoverEnd | AwaitedInserts | None]:
     """Take one turn of a mover; parameters as of `carry_moves`.
 
     Returns
@@ -149,7 +151,7 @@ def take_turn(place: str, commands: str, awaited: Awaited | None) -> fx.Procedur
         return awaited
     # Moves that have turned back have other sources.
     if awaited is None or awaited.map_version != found.map_version:
-        return Awaited(found.map_version, (yield from list_opened(found.sources)))
+        return AwaitedInserts(found.map_version, (yield from list_opened(found.sources)))
     if awaited.opened:
         paths = tuple(sorted(awaited.opened))
         many: fx.Many = yield fx.GetMany(paths)
@@ -157,7 +159,7 @@ def take_turn(place: str, commands: str, awaited: Awaited | None) -> fx.Procedur
         if opened:
             yield AwaitInserts(opened)
         # The next turn begins with a new look: what the inserts have brought must be in what is read.
-        return Awaited(found.map_version, opened)
+        return AwaitedInserts(found.map_version, opened)
     counter: fx.Node | None = yield fx.Get(commands)
     if counter is None:
         # A table of an earlier version.
@@ -202,7 +204,7 @@ def _go_on(found: MovesFound, batch: Batch) -> fx.Procedure[None]:
         # It was shown, or taken back, since the moves were looked at.
         return
     if laid.is_ready:
-        removal: Removal = yield DescribeRemoval(found, batch.source, batch.target)
+        removal: RowsRemoval = yield DescribeRemoval(found, batch.source, batch.target)
         yield from show(found, laid, removal)
     elif not (yield AwaitHolders(laid)):
         yield from take_back(found, laid)

@@ -23,7 +23,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.sharded import places
-from replitree.protocol.sharded.moves.progress import Batch, Progress, decode_progress, encode_progress, moves
+from replitree.protocol.sharded.moves.progress import Batch, MovesProgress, decode_progress, encode_progress, moves
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, encode_map, turned_back, without_moves
 
 READS_MAX = 8
@@ -48,7 +48,7 @@ class MovesFound:
     incarnation: str
     map: ShardMap
     map_version: fx.Version
-    progress: Progress | None = None
+    progress: MovesProgress | None = None
     version: fx.Version | None = None
 
     @property
@@ -66,7 +66,7 @@ class MovesFound:
         above, _, name = self.place.rpartition("/")
         return places.shard_place(above.rpartition("/")[0], name, shard, self.incarnation)
 
-    def noted(self, progress: Progress) -> fx.Set:
+    def noted(self, progress: MovesProgress) -> fx.Set:
         """Return what writes how far the moves are; a commit with it does nothing if another one has been before it."""
         assert self.version is not None
         return fx.Set(moves(self.place), encode_progress(progress), self.version)
@@ -132,7 +132,7 @@ def begin(found: MovesFound, wanted: ShardMap, with_it: tuple[fx.Operation, ...]
     """
     assert wanted.moves
     assert found.progress is None
-    begun = fx.Create(moves(found.place), encode_progress(Progress()))
+    begun = fx.Create(moves(found.place), encode_progress(MovesProgress()))
     return _turned((yield fx.Commit(found.turned(wanted), begun, *with_it)))
 
 
@@ -142,7 +142,7 @@ def turn_back(found: MovesFound, takes_back: tuple[fx.Operation, ...]) -> fx.Pro
     `takes_back`: what removes the batch that is on its way (`batch.taken_back`), in the same commit.
     """
     assert (found.batch is None) == (not takes_back)
-    return _turned((yield fx.Commit(found.turned(turned_back(found.map)), found.noted(Progress()), *takes_back)))
+    return _turned((yield fx.Commit(found.turned(turned_back(found.map)), found.noted(MovesProgress()), *takes_back)))
 
 
 def end(found: MovesFound) -> fx.Procedure[Turned]:

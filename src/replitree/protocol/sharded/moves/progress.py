@@ -44,7 +44,7 @@ class Batch(msgspec.Struct, frozen=True):
     rows: int = 0
 
 
-class Progress(msgspec.Struct, frozen=True):
+class MovesProgress(msgspec.Struct, frozen=True):
     """Value of the node.
 
     Attributes
@@ -71,19 +71,19 @@ def moves(place: str) -> str:
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
-_decode = json_decoder(Progress).decode
+_decode = json_decoder(MovesProgress).decode
 
 
-def encode_progress(value: Progress) -> bytes:
+def encode_progress(value: MovesProgress) -> bytes:
     """Return the bytes of the node.
 
-    >>> encode_progress(Progress())
+    >>> encode_progress(MovesProgress())
     b'{"batches":0,"rows":0,"format":1}'
     """
     return _encode(value)
 
 
-def decode_progress(raw: bytes, where: str) -> Progress:
+def decode_progress(raw: bytes, where: str) -> MovesProgress:
     """Read the node.
 
     Parameters

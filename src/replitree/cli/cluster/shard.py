@@ -12,7 +12,7 @@ from replitree.errors import BadInput
 
 if TYPE_CHECKING:
     from replitree.client.sharded.resharding import MovesStatus
-    from replitree.client.sharded.shards import Shards
+    from replitree.client.sharded.shards import TableShards
 
 ShardNumber = Annotated[int, typer.Option("--shard", metavar="N", min=0, help="Which shard.")]
 Weight = Annotated[
@@ -167,7 +167,7 @@ def _weigh(table: str, at: Cluster, weights: dict[int, int], *, later: bool, dry
         _carry(shards, at, later=later)
 
 
-def _carry(shards: Shards, at: Cluster, *, later: bool) -> None:
+def _carry(shards: TableShards, at: Cluster, *, later: bool) -> None:
     """Carry the moves on, unless that is for later; then tell what there is."""
     if not later:
         shards.carry(tell)
