@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from replitree.client.admin.doctor import examine
 from replitree.client.connection import Connection
 from replitree.client.sharded import resharding
 from replitree.client.sharded.moves import MoveCarrier
@@ -65,6 +66,8 @@ def test_rows_of_buckets_move_and_each_is_shown_once(connection: Connection) -> 
     assert [(move.source, move.target, move.buckets) for move in wanted.moves] == [(0, 1, (0, 1, 2, 3))]
     table.insert(rows(400, 100))
     assert resharding.status_of(connection.catalog, "d").moves == wanted.moves
+    (finding,) = [each for each in examine(connection.look_over()) if each.code == "buckets-move"]
+    assert "4 buckets of the sharded table d move" in finding.text
     assert mover(connection).run() is MoverEnd.DONE
     status = resharding.status_of(connection.catalog, "d")
     assert (status.moves, status.owned) == ((), {0: 4, 1: 12})

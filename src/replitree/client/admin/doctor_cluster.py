@@ -46,6 +46,13 @@ def examine_cluster(state: ClusterState) -> Iterator[DoctorFinding]:
             f"the creation or the drop of the sharded table {name} was cut off, or is under way: its name is taken",
             f"replitree table drop {name} --yes removes it; creating it again as before finishes a creation",
         )
+    for moving in state.moving:
+        yield DoctorFinding(
+            Severity.NOTICE,
+            "buckets-move",
+            f"{moving.buckets:,} buckets of the sharded table {moving.name} move, and {moving.rows:,} rows have arrived so far",
+            f"if no process carries them on: replitree shard resume {moving.name}",
+        )
     for server in state.servers:
         yield from _disk(server)
     yield from _clocks(state.servers)

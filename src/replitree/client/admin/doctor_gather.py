@@ -22,6 +22,7 @@ from replitree.client.admin.doctor_state import (
     CoordinationState,
     KeptTable,
     Lacking,
+    MovingState,
     MutationState,
     ReplicaState,
     ServerState,
@@ -108,6 +109,14 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
         check_token([each.refused or each.said for each in answers.values() if each.refused or each.said])
         found = tuple(_table(catalog, http, name, facts, answers) for name, facts in sorted(tables.items()))
         unfinished = catalog.unfinished()
+        moving = tuple(
+            MovingState(
+                name=name,
+                buckets=sum(len(move.buckets) for move in its.map.moves),
+                rows=0 if its.progress is None else its.progress.rows,
+            )
+            for name, its in catalog.moving()
+        )
     except CoordinationUnavailable as error:
         return ClusterState(
             url=url, version=installed_version(), coordination=CoordinationState(problem=str(error), servers=servers)
@@ -119,6 +128,7 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
         servers=tuple(_server(name, address, answer) for (name, address), answer in sorted(answers.items())),
         tables=found,
         unfinished=unfinished,
+        moving=moving,
     )
 
 

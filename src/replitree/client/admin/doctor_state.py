@@ -250,10 +250,18 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     replicas: tuple[ReplicaState, ...] = ()
 
 
+class MovingState(msgspec.Struct, frozen=True, kw_only=True):
+    """A sharded table in which buckets move: how many, and how many rows have arrived since they began."""
+
+    name: str
+    buckets: int
+    rows: int = 0
+
+
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster at one moment, as it looks from here; `version` is that of the replitree that looks.
 
-    `unfinished`: the sharded tables whose creation or drop was cut off, or is under way.
+    `unfinished`: the sharded tables whose creation or drop was cut off, or is under way; `moving`: those in which buckets move.
     """
 
     url: str
@@ -262,3 +270,4 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[ServerState, ...] = ()
     tables: tuple[TableState, ...] = ()
     unfinished: tuple[str, ...] = ()
+    moving: tuple[MovingState, ...] = ()

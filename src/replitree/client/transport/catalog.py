@@ -35,6 +35,7 @@ from replitree.protocol.membership.table import (
     mark_dropped,
     remove_table,
 )
+from replitree.protocol.sharded.moves.course import MovesFound, find_moves
 from replitree.protocol.sharded.places import all_sharded, hosted_path, is_shard_name
 from replitree.storage.schema.definition import TableDefinition, decode_definition
 from replitree.wire.identity import decode_identity, machine_id, new_incarnation
@@ -230,6 +231,13 @@ class Catalog:
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of the sharded tables whose creation or drop was cut off, or is under way."""
         return tuple(name for name, is_there in self._sharded() if not is_there)
+
+    def moving(self) -> tuple[tuple[str, MovesFound], ...]:
+        """Return each sharded table in which buckets move, by name, and what there is of its moves."""
+        each = (
+            (name, self.run(find_moves(layout.sharded(self._root, name)))) for name in sorted(self._sharded_names())
+        )
+        return tuple((name, found) for name, found in each if found is not None and found.map.moves)
 
     def _sharded(self) -> tuple[tuple[str, bool], ...]:
         """Return (name, whether it is there as a whole) of each sharded table."""
