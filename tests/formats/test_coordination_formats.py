@@ -55,6 +55,7 @@ from replitree.protocol.execute.mutate import kill_mutation
 from replitree.protocol.sharded.cut import name_ensemble
 from replitree.protocol.sharded.default_sharding import DefaultSharding, decode_default, encode_default
 from replitree.protocol.sharded.life import DROPPING, MADE, Life, decode_life, encode_life
+from replitree.protocol.sharded.moves.progress import Batch, MovesProgress, decode_progress, encode_progress
 from replitree.protocol.sharded.placement import Placement, decode_placement, encode_placement
 from replitree.protocol.sharded.shard_map import Shard, decode_map, encode_map, first_map, moving, rebalanced
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
@@ -225,6 +226,18 @@ def test_shard_map() -> None:
     assert (decode_map(frozen, "here"), encode_map(value)) == (value, frozen)
     with pytest.raises(UnsupportedFormat, match="here has format 3, this replitree knows 2"):
         decode_map(frozen.replace(b'"format":1', b'"format":3'), "here")
+
+
+def test_progress_of_moves() -> None:
+    batch = Batch(Shard(0), Shard(7), ("2026-11", "all"), "r1", fx.StagingId("5f0c-1.2"), 41, 2, 1000)
+    idle = (FROZEN / "moves-1-idle.json").read_bytes()
+    for frozen, value in (
+        ((FROZEN / "moves-1.json").read_bytes(), MovesProgress(batch, 3, 5000)),
+        (idle, MovesProgress(batches=3, rows=5000)),
+    ):
+        assert (decode_progress(frozen, "here"), encode_progress(value)) == (value, frozen)
+    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
+        decode_progress(idle.replace(b'"format":1', b'"format":2'), "here")
 
 
 def test_shard_map_with_moves() -> None:

@@ -66,6 +66,9 @@ BATCH_ROWS = 4_000_000
 BATCH_PARTITIONS_MAX = 64
 """Partitions of a batch at most: each is an entry of the commit that shows it."""
 
+BATCH_BYTES_MAX = 256 << 10
+"""Bytes of all these entries' conditions at most, unless one alone is longer: the commit must stay below 512 KiB."""
+
 KEEP_S = 600.0
 """How long a replica keeps what it has prepared, in seconds."""
 
@@ -213,6 +216,7 @@ class MoveCarrier:
     def _chosen(self, snapshot: Snapshot, condition: str) -> tuple[Snapshot, int]:
         """Return a snapshot of the partitions of a batch, and how many rows of it match; 0: the source has none left."""
         partitions: dict[str, list[Any]] = {}
+        partitions_max = min(BATCH_PARTITIONS_MAX, max(1, BATCH_BYTES_MAX // len(condition)))
         for part in snapshot.parts:
             partitions.setdefault(parse_part(part.part).partition, []).append(part)
         chosen, rows, taken = list[Any](), 0, 0
@@ -221,7 +225,7 @@ class MoveCarrier:
             if here:
                 chosen += partitions[name]
                 rows, taken = rows + here, taken + 1
-            if rows >= BATCH_ROWS or taken == BATCH_PARTITIONS_MAX:
+            if rows >= BATCH_ROWS or taken == partitions_max:
                 break
         return replace(snapshot, parts=tuple(chosen)), rows
 

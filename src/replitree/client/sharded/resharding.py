@@ -47,6 +47,9 @@ ATTEMPTS_MAX = 20
 VERSIONS_MAX = 200
 """Changes of the columns that a table may have had when it gets a shard: the new shard's node takes as many versions."""
 
+RUNS_MAX = 1_000
+"""Runs of neighbouring buckets in one move: the condition that finds their rows is about 100 KB then."""
+
 LOOK_S = 0.05
 """Pause between two looks while replicas join a shard, in seconds."""
 
@@ -274,6 +277,8 @@ def _begin(catalog: Catalog, name: str, wanted_of: Callable[[ShardMap], ShardMap
         _check_may_move(sharded(catalog, name))
         found = _found(catalog, name)
         wanted = wanted_of(found.map)
+        if any(len(each.runs) > RUNS_MAX for each in wanted.moves):
+            raise BadInput(f"buckets in more than {RUNS_MAX:,} places can't move at once: move fewer")
         if not wanted.moves:
             # Weights that ask for nothing else are noted all the same.
             if wanted == found.map:

@@ -137,7 +137,7 @@ def lay(found: MovesFound, commands: tuple[str, fx.Version], laying: Laying) -> 
 
 @dataclass(frozen=True, slots=True)
 class Laid:
-    """A batch that is on its way: the index of its entry, and who has its rows, with the version of the node that says so."""
+    """A batch that is on its way: the index of its entry, the replicas that have its rows, and the version of their node."""
 
     batch: Batch
     index: fx.LogIndex
