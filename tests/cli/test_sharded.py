@@ -95,7 +95,7 @@ def test_a_sharded_table_is_changed_by_commands_and_statements(
     assert (updated.status, "(command mine)" in updated.out) == (0, True)
     assert run("sql", "DELETE FROM d WHERE k < 5", *URL).status == 0
     assert run("sql", "ALTER TABLE d RENAME COLUMN v TO value", *URL).status == 0
-    found = connection.table("d").to_arrow().sort_by("k")
+    found = connection.table("d").to_arrow(level="linearizable").sort_by("k")
     assert found.schema.names == ["k", "value", "w"]
     assert found["w"].to_pylist() == [7] * 15 + [8] * 10
     listed = run("table", "mutations", "d", *URL, "--json").json["mutations"]
@@ -109,9 +109,9 @@ def test_a_sharded_table_is_changed_by_commands_and_statements(
     ]
     assert run("table", "drop-partition", "d", "10", "--yes", *URL).status == 0
     assert run("table", "keep", "d", "2 days", *URL).status == 0
-    assert connection.table("d").scan().count() == 15
+    assert connection.table("d").scan(level="linearizable").count() == 15
     assert run("sql", "TRUNCATE TABLE d", *URL).status == 0
-    assert connection.table("d").scan().count() == 0
+    assert connection.table("d").scan(level="linearizable").count() == 0
 
 
 def test_shards_are_added_emptied_and_given_buckets(run: Run, connection: Connection) -> None:

@@ -97,6 +97,17 @@ def test_a_table_gets_a_shard_and_the_shard_is_emptied_again(connection: Connect
     assert sum(shown(table).values()) == 360
 
 
+def test_a_delete_by_key_reaches_rows_that_have_not_moved_yet(connection: Connection) -> None:
+    table = create(connection)
+    table.insert(rows(0, 100))
+    resharding.begin_buckets(connection.catalog, "d", range(8), 1)
+    for k in range(0, 100, 7):
+        assert table.delete(f"k = {k}").finished
+    assert mover(connection).run() is MoverEnd.DONE
+    wait_for(lambda: sum(shown(table).values()) == 85, "the removals are executed")
+    assert not {k for k, *_ in shown(table)} & set(range(0, 100, 7))
+
+
 def test_moves_that_turn_back_bring_what_came_meanwhile(connection: Connection) -> None:
     table = create(connection)
     table.insert(rows(0, 200))

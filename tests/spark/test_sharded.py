@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from replitree.client.connection import Connection
 from replitree.client.insert.upload import Upload
+from replitree.client.sharded.resharding import begin_buckets
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.errors import BadInput, ReplicaUnavailable, SchemaMismatch, StreamReplaced, Unavailable
@@ -23,13 +24,14 @@ from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
 from replitree.spark.catalog import planner
 from replitree.spark.catalog.planner import Planner
 from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest
-from replitree.spark.catalog.shards import FOR_CLUSTERS
+from replitree.spark.catalog.shards import FOR_CLUSTERS, take_snapshot, wanted_shards
 from replitree.spark.read import source_read
 from replitree.spark.read.source_read import plan_partitions, plan_read, read_partition, read_schema
 from replitree.spark.session.types import spark_schema
 from replitree.spark.stream.stream_write import BatchMessage, abort_batch, commit_batch, plan_batch
 from replitree.spark.write import source_write
 from replitree.spark.write.source_write import WritePlan, commit_job, plan_write, stage_rows
+from replitree.storage.sql.predicate_parser import parse_predicate
 from tests.replica.inprocess import ROOT, InProcessCluster, rows
 from tests.waiting import wait_for
 
@@ -159,6 +161,40 @@ def test_shards_are_not_pruned_by_a_map_that_changed_while_the_snapshot_was_take
     monkeypatch.setattr(ShardedTable, "snapshot", moved)
     handle = made.answer(LOAD)["handle"]
     assert made.files(handle, "k = 17") == made.files(handle, "")
+
+
+def test_while_buckets_move_a_query_opens_both_shards_that_have_a_key(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made)
+    table = connection.table("d")
+    assert isinstance(table, ShardedTable)
+    table.insert(rows(0, 100))
+    assert made.answer(LOAD)["sharding"]["columns"] == ["k"]
+    begin_buckets(connection.catalog, "d", range(16), 1)
+    table.insert(rows(100, 1))
+    loaded = made.answer(LOAD)
+    # Two shards have rows of a bucket: a join by shards would miss some.
+    assert loaded["sharding"] is None
+    assert {17} <= set(keys_in(made.files(loaded["handle"], "k = 17")))
+    assert keys_in(made.files(loaded["handle"], "v >= 0")) == list(range(101))
+
+
+def test_a_map_that_is_newer_than_the_cut_prunes_nothing(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made)
+    table = connection.table("d")
+    assert isinstance(table, ShardedTable)
+    table.insert(rows(0, 100))
+    cut = table.snapshot(level="linearizable").cut
+    assert cut is not None
+    begin_buckets(connection.catalog, "d", range(16), 1)
+    taken = take_snapshot(table, lambda: table.snapshot(as_of=cut))
+    assert taken.map is None
+    assert len(wanted_shards(taken, parse_predicate("k = 17", table.definition))) == 2
 
 
 def test_on_a_cluster_python_tasks_read_a_sharded_table(

@@ -81,7 +81,7 @@ def wrong(model: Model, state: CommandsState) -> Iterator[str]:
 
 
 def wrong_tokens(state: CommandsState) -> Iterator[str]:
-    """Give what is wrong with who has taken the token of all inserts."""
+    """Give what is wrong with the insert that has the token."""
     shard, drops = shard_of(0), [index for index, _ in drops_in(state.tree)]
     inserts = inserts_in(state.tree, shard)
     for low, high in pairwise((-1, *drops, 1 << 62)):

@@ -34,7 +34,7 @@ from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.command import commands
 from replitree.protocol.sharded.creation import NewShard, NewSharded, create_sharded
-from replitree.protocol.sharded.joint_insert import JointInsert, JointInserted, JointOutcome, joint_insert
+from replitree.protocol.sharded.joint_insert import JointInsert, JointInserted, JointOutcome, StreamMoved, joint_insert
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.sharded.removal import begin_drop
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, encode_map, first_map
@@ -192,7 +192,9 @@ def give(replica: Replica, asked: Give) -> Stage:
 
 def insert(joint: JointInsert) -> Stage:
     """Insert into both shards, and tell."""
-    yield TellInserter((yield from joint_insert(joint, b"a0")))
+    told = yield from joint_insert(joint, b"a0")
+    assert not isinstance(told, StreamMoved)
+    yield TellInserter(told)
     return None
 
 

@@ -117,7 +117,7 @@ class ShardsCommands:
                     f"column {each.column.name!r} can't be set: it is of the shard key, whose values say which shard has a row."
                     " Delete the row and insert another one"
                 )
-        return lambda shard_map: shard_map.owners_of(buckets_of(shard_map, checked.predicate))
+        return lambda shard_map: shard_map.shards_of(buckets_of(shard_map, checked.predicate))
 
 
 def refuse_for_shards(name: str, what: str) -> BadInput:

@@ -21,6 +21,7 @@ from replitree.client.read.snapshot import Snapshot
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.sharded.union import ShardedSnapshot, newest_definition, shards_of
 from replitree.client.table import Table
+from replitree.protocol.sharded.cut import parse_cut
 from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.shard_map import ShardMap
 from replitree.storage.schema.row_buckets import shard_key
@@ -32,7 +33,7 @@ FOR_CLUSTERS = 'shards, for executors of a cluster: read by format("replitree")'
 
 
 class TakenSnapshot(NamedTuple):
-    """A snapshot, and the map of a sharded table that holds for it; None: there is none, or it has changed meanwhile."""
+    """A snapshot, and the map of a sharded table at its cut; None: there is none, or it is not known."""
 
     snapshot: Snapshot | ShardedSnapshot
     map: ShardMap | None = None
@@ -45,10 +46,13 @@ def take_snapshot(table: Table, take: Callable[[], Snapshot | ShardedSnapshot]) 
     table.refresh()
     before = table.info
     snapshot = take()
-    table.refresh()
-    after = table.info
-    is_same = (before.incarnation, before.map_version) == (after.incarnation, after.map_version)
-    return TakenSnapshot(snapshot, before.map if is_same else None)
+    written = table.map_written((before.incarnation, before.map_version))
+    if written is None:
+        return TakenSnapshot(snapshot)
+    # A map that is newer than the cut does not tell which shard had which buckets there.
+    cut = snapshot.cut if isinstance(snapshot, ShardedSnapshot) else None
+    is_newer = cut is not None and written > parse_cut(cut).zxid
+    return TakenSnapshot(snapshot, None if is_newer else before.map)
 
 
 def wanted_shards(taken: TakenSnapshot, predicate: Predicate | None) -> tuple[Snapshot, ...]:
@@ -56,8 +60,8 @@ def wanted_shards(taken: TakenSnapshot, predicate: Predicate | None) -> tuple[Sn
     shards = shards_of(taken.snapshot)
     if taken.map is None or predicate is None:
         return shards
-    owners = set(taken.map.owners_of(buckets_of(taken.map, predicate)))
-    return tuple(each for each in shards if shard_number(each.definition.name) in owners)
+    wanted = set(taken.map.shards_of(buckets_of(taken.map, predicate)))
+    return tuple(each for each in shards if shard_number(each.definition.name) in wanted)
 
 
 def sharding(taken: TakenSnapshot) -> dict[str, object] | None:
