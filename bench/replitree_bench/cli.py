@@ -115,6 +115,14 @@ def streams(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) ->
     _print(run.run_streams(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("joins")
+def joins(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
+    """Measure joins of sharded tables with equal buckets in Spark, without a shuffle and with one."""
+    from replitree_bench import run
+
+    _print(run.run_joins(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("packing")
 def packing(folder: Folder = None, as_json: Json = False) -> None:
     """Measure packed old parts of many small inserts, beside the same parts in folders."""

@@ -249,6 +249,16 @@ def run_sharded(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     return Report("sharded", medians(found), {}, rounds, "", _NOTES["sharded"])
 
 
+def run_joins(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure joins of sharded tables without a shuffle: see `replitree_bench.table.joins`."""
+    from replitree_bench.table.joins import JoinBench
+
+    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+        say("filling the tables")
+        ours, shuffled = _both_sides(JoinBench(cluster, spark).measure, rounds, say)
+    return Report("joins", ours, shuffled, rounds, f"Spark {spark.version} with a shuffle", _NOTES["joins"])
+
+
 def run_torn(*, peer: bool, seconds: float, seed: int, say: Say, folder: Path | None = None) -> Report:
     """Count what kills leave of inserts over shards: see `replitree_bench.table.torn`."""
     from replitree_bench.table import torn
@@ -490,6 +500,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "durability": "ours syncs parts to disk on the replica before Spark goes on; the Parquet sink syncs nothing",
         "machine": "Spark and two replicas share the cores; each batch has its place in a table's log, in ZooKeeper",
     },
+    "joins": {"shards": "two, so that Spark joins in two tasks; with a shuffle it has as many as it likes"},
     "packing": {"read": "the client is on the replica's machine, and opens the files of parts itself"},
     "quorum": {
         "durability": "both replicas of ours have synced the part before it counts; the peer syncs nothing",
