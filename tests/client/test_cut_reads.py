@@ -24,9 +24,12 @@ from replitree.errors import (
     SnapshotExpired,
     Unavailable,
 )
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
 from replitree.protocol.sharded.cut import parse_cut
+from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
 from tests.client.test_sharded import create
-from tests.replica.inprocess import InProcessCluster, rows
+from tests.replica.inprocess import ROOT, InProcessCluster, rows
 from tests.waiting import wait_for
 
 LEVELS = ("consistent", "linearizable")
@@ -175,6 +178,22 @@ def test_an_earlier_cut_is_read_again(cluster: InProcessCluster, table: ShardedT
     with cluster.connect() as other:
         assert other.table("d").snapshot(as_of=cut).rows == 20
     assert len(keys(table)) == 40, "an earlier cut is not the connection's last one"
+
+
+@pytest.mark.parametrize("level", [*LEVELS, "eventual"])
+def test_a_read_by_an_earlier_map_begins_again(
+    cluster: InProcessCluster, connection: Connection, table: ShardedTable, level: str
+) -> None:
+    # As a move of buckets will do it: all buckets but one are those of the second shard from now on.
+    path = layout.shard_map(layout.sharded(ROOT, "d"))
+    before = table.info.map
+    moved = first_map(("k",), {Shard(0): 1, Shard(1): 15}, 16)
+    assert isinstance(cluster.admin.perform(fx.Commit(fx.Set(path, encode_map(moved), fx.Version(0)))), fx.Applied)
+    assert connection.table("d").insert(rows(0, 40)).outcome == "inserted"
+    assert table.info.map == before
+    for key in range(40):
+        assert keys(table, where=f"k = {key}", level=level) == [key]
+    assert table.info.map == moved
 
 
 def test_a_time_means_a_cut_of_all_shards(
