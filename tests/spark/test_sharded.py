@@ -434,3 +434,33 @@ def test_a_batch_write_with_a_version_is_written_once(connection: Connection, mo
         with pytest.raises(BadInput, match="can't have a quorum"):
             job([rows(0, 50)], txnappid="load", txnversion="8", quorum="2")
     assert connection.table("d").scan().count() == 50
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------------
+
+
+def test_queries_show_the_commands_of_the_same_application(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made)
+    connection.table("d").insert(rows(0, 100))
+    assert keys_in(made.files(made.answer(LOAD)["handle"], "")) == list(range(100))
+    made.answer(PlannerRequest(2, "delete", table="d", where="k < 90"))
+    assert keys_in(made.files(made.answer(LOAD)["handle"], "")) == list(range(90, 100))
+    made.answer(PlannerRequest(3, "alter", table="d", sql="ADD COLUMN w INT"))
+    described = made.answer(LOAD)
+    assert '"w"' in described["schema"]
+    assert described["other_way"] == ""
+    made.answer(PlannerRequest(4, "truncate", table="d"))
+    assert made.files(made.answer(LOAD)["handle"], "") == []
+
+
+def test_a_job_brings_new_columns_into_all_shards(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    create(planner_of(connection, monkeypatch))
+    wider = rows(0, 50).append_column("w", pa.array(range(50), pa.int32()))
+    with writing(connection, monkeypatch):
+        with pytest.raises(SchemaMismatch, match="no column 'w'"):
+            job([wider])
+        job([wider], mergeschema="true")
+    assert sorted(connection.table("d").to_arrow().column("w").to_pylist()) == list(range(50))
