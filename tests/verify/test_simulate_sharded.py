@@ -7,7 +7,12 @@ from collections import Counter
 import pytest
 
 from replitree.errors import BadInput
-from replitree_verify.simulation.sharded.sharded_run import OWN_FROM, ShardedSimulation, draw_sharded
+from replitree_verify.simulation.sharded.sharded_run import (
+    COMMANDS_FROM,
+    OWN_FROM,
+    ShardedSimulation,
+    draw_sharded,
+)
 from replitree_verify.small_models import simulate_sharded
 from tests.cli.conftest import Run, run
 
@@ -39,13 +44,16 @@ def test_seeds_find_nothing_and_see_the_rare_branches() -> None:
     assert [probe for probe in RARE if not seen[probe]] == []
 
 
-def test_clients_of_later_seeds_read_what_they_have_inserted() -> None:
-    assert simulate_sharded(OWN_FROM, OWN_FROM + 4, 2).violations == ()
+@pytest.mark.parametrize("first", [OWN_FROM, COMMANDS_FROM])
+def test_clients_of_later_seeds_read_what_they_have_inserted_and_command_all_shards(first: int) -> None:
+    found = simulate_sharded(first, first + 4, 2)
+    assert found.violations == ()
+    assert ("command: ProposedInShards" in found.probes) is (first == COMMANDS_FROM)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("shards", [2, 3])
-@pytest.mark.parametrize("first", [0, OWN_FROM])
+@pytest.mark.parametrize("first", [0, OWN_FROM, COMMANDS_FROM])
 def test_thousands_of_seeds_find_nothing(first: int, shards: int) -> None:
     assert simulate_sharded(first, first + NIGHTLY_SEEDS, shards, workers=2).violations == ()
 
@@ -57,6 +65,7 @@ def test_thousands_of_seeds_find_nothing(first: int, shards: int) -> None:
         ("ended-in-some-shards", 1, "J2"),
         ("map-not-checked", 3, "D6"),
         ("own-write-above-the-cut", OWN_FROM, "D10"),
+        ("commands/in-two-commits", COMMANDS_FROM + 1, "D5"),
     ],
 )
 def test_a_seed_catches_the_mutant(mutant: str, seed: int, breaks: str) -> None:

@@ -69,8 +69,9 @@ class Room:
 TABLET_MUTANTS = read_patches("tablets")
 
 SHARDED_MUTANTS = {
-    each.name: each
-    for room in ("joint", "cuts", "sharded")
+    # Commands have mutants that are called as those of joint inserts.
+    f"commands/{each.name}" if room == "commands" else each.name: each
+    for room in ("joint", "cuts", "sharded", "commands")
     for each in read_patches(room)
     # Some change the world of their own room, which a simulated cluster is not.
     if all(hunk.module.startswith("replitree.") for hunk in each.hunks)
@@ -158,7 +159,7 @@ def simulate_sharded(
     shards, replicas
         How many shards, and replicas of each; 0: the seed says, 2 or 3.
     mutant
-        One of joint inserts, cuts or sharded tables, or None.
+        One of joint inserts, cuts, sharded tables or (``commands/…``) commands, or None.
     workers
         Processes that share the seeds; what is found does not depend on it.
 

@@ -339,7 +339,7 @@ class CutReader:
                 end = known[1] if known is not None and known[0] == process.name else None
                 process.show(number, zxid, end, has_clock=has_clock, hear=town.back(hear))
 
-            town.waiting[number] = town.back(hear)
+            town.waiting[number], town.judge.cuts[number] = town.back(hear), zxid
             town.send(shard, ask)
 
     def judge_read(self, zxid: Zxid, *, has_clock: bool) -> None:

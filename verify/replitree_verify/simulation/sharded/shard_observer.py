@@ -1,12 +1,12 @@
 """What must hold of a simulated sharded table: each shard is a table; over all of them J1 to J5 and D1 to D10 hold.
 
-D5, D7 and D8 are about commands, pruned reads and feeds, which these runs do not have.
+D7 and D8 are about pruned reads and feeds, which these runs do not have.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ from typing_extensions import override
 
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import ClientAnswer, JointId, LogIndex, RequestId
-from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, SettleEntry, quorum_of
+from replitree.protocol.core.effects import ClientAnswer, EntryId, JointId, LogIndex, RequestId
+from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, MutateEntry, SettleEntry, quorum_of
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded import places
@@ -111,6 +111,7 @@ class ShardObserver(Observer):
 
     @override
     def _appended(self, before: Tree, entry: Entry, index: LogIndex) -> None:
+        self._judge.appended(self.shard, index)
         if isinstance(entry, GetEntry):
             folder = self.disks[entry.replica].folder(entry.insert)
             if folder is None or folder.torn:
@@ -118,6 +119,8 @@ class ShardObserver(Observer):
             self._judge.came(self.shard, index, entry, before)
             return
         super()._appended(before, entry, index)
+        if isinstance(entry, MutateEntry):
+            self._judge.commanded(self.shard, entry)
         if isinstance(entry, SettleEntry | FailEntry):
             self._judge.ended(self.shard, index, entry)
 
@@ -129,6 +132,7 @@ class ShardObserver(Observer):
     def shown(self, effect: ShowRows, told: Told, breach: str | None) -> None:
         if breach is not None:
             raise Violated(breach)
+        self._judge.placed(effect.number, self.shard, effect.position)
         self.on_answer(effect.number, told)
 
     @override
@@ -150,12 +154,12 @@ class Judge:
 
     Parameters
     ----------
-    root, name
-        Where the table is.
+    root, name, shards
+        Where the table is, and its shards.
     """
 
-    def __init__(self, root: str, name: str) -> None:
-        self.root, self.name = root, name
+    def __init__(self, root: str, name: str, shards: Collection[Shard]) -> None:
+        self.root, self.name, self.shards = root, name, frozenset(shards)
         self.probes: Counter[str] = Counter()
         self.full: set[str] = set()
         self.sent: dict[int, SentRows] = {}
@@ -163,6 +167,10 @@ class Judge:
         self.acknowledged: dict[JointId, Zxid] = {}
         self.refused: set[JointId] = set()
         self.zxid: Callable[[], Zxid] = lambda: Zxid(0)
+        self.commands: dict[EntryId, list[tuple[Shard, Zxid]]] = {}
+        self.cuts: dict[int, Zxid] = {}
+        """Of each read of a shard the cut that it asks for."""
+        self._logs: dict[Shard, list[tuple[int, Zxid]]] = {}
         self._touched: set[JointId] = set()
         self._who = ""
 
@@ -194,6 +202,28 @@ class Judge:
                 insert.ends.append(CameEntry(shard, index, self.zxid(), entry))
                 self._touched.add(joint)
 
+    def appended(self, shard: Shard, index: int) -> None:
+        """Take note of an entry of whatever kind."""
+        self._logs.setdefault(shard, []).append((index, self.zxid()))
+
+    def commanded(self, shard: Shard, entry: MutateEntry) -> None:
+        """Take note of a command's entry in one shard."""
+        self.commands.setdefault(entry.id, []).append((shard, self.zxid()))
+
+    def told_of_command(self, command: EntryId) -> None:
+        """Check a command of which a client has heard that it is in all shards (D5)."""
+        if command not in self.commands:
+            raise Violated(f"D5: {command} is said to be in the logs of all shards, and is in none")
+
+    def placed(self, number: int, shard: Shard, position: int) -> None:
+        """Check where a read stands: all entries up to its cut lie below, and no other one does (D2)."""
+        cut, log = self.cuts[number], self._logs.get(shard, [])
+        wrong = [index for index, zxid in log if (zxid <= cut) is not (index < position)]
+        if wrong:
+            raise Violated(
+                f"D2: shard {shard} is read up to {position} at {cut}, which is wrong of the entry at {wrong[0]}"
+            )
+
     def place(self, tree: Tree, shard: Shard) -> TablePlace:
         """Return where a shard is."""
         node = tree.get(layout.sharded(self.root, self.name))
@@ -206,6 +236,11 @@ class Judge:
     def end_change(self, tree: Tree) -> None:
         """Check a change, when all shards have been looked at: WHOLE, J1, J2 and D4."""
         self.check_whole(tree)
+        for command, entries in self.commands.items():
+            # Nothing runs before the table is there, so each shard has a log by then.
+            is_once = sorted(shard for shard, _ in entries) == sorted(self.shards)
+            if not is_once or len({zxid for _, zxid in entries}) > 1:
+                raise Violated(f"D5: {command} is in the logs of the shards as {sorted(entries)}")
         for joint in self._touched:
             insert = self.inserts[joint]
             if len({each.zxid for each in insert.entries}) > 1 or len(insert.entries) != insert.shards:

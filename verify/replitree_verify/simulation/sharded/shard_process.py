@@ -18,7 +18,7 @@ from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.stamps import GetStamped, Zxid
 from replitree.protocol.program import quorum_waiter
-from replitree.protocol.program.sharded import coordinator, participant
+from replitree.protocol.program.sharded import coordinator, participant, shards_command
 from replitree.protocol.program.sharded.coordinator import JointRequest, KeepOwn, OwnTurn, TakeOwn
 from replitree.protocol.program.sharded.participant import (
     AcceptRows,
@@ -30,6 +30,7 @@ from replitree.protocol.program.sharded.participant import (
     LetGoRows,
 )
 from replitree.protocol.program.stages import End, ReportTrouble, Stage, Then
+from replitree.protocol.propose.shards import ShardsCommand
 from replitree.protocol.sharded.cut import AwaitExecuted, CutEnd, advance_clock, position_at, seen_here
 from replitree.protocol.sharded.prepare import Participant
 from replitree_verify.outcomes.branch import Request
@@ -48,7 +49,7 @@ Hear: TypeAlias = Callable[[Any], None]
 KEEP = 30 * SECOND
 """How long what was prepared is kept."""
 
-KINDS = ("prepare", "joint", "give up", "forget", "cut")
+KINDS = ("prepare", "joint", "give up", "forget", "cut", "shards command")
 """Kinds of threads that only a shard's process has."""
 
 
@@ -137,6 +138,11 @@ class ShardProcess(Process):
             return
         self._ask("joint", hear, coordinator.insert_jointly, self.replica, fx.RequestId(request), asked)
 
+    def command(self, request: int, asked: ShardsCommand, hear: Hear) -> None:
+        """Take a user's command for all shards."""
+        arguments = self.replica, fx.RequestId(request), asked
+        self._ask("shards command", hear, shards_command.accept_shards_command, *arguments)
+
     def give_up(self, staging: fx.StagingId) -> None:
         """Give up what was prepared, if it is held and not in use."""
         held = self.held.get(staging)
@@ -204,6 +210,9 @@ class ShardProcess(Process):
                         self._release(taken.staging)
             case "joint":
                 self._break_off(thread)
+            case "shards command":
+                # What was sent may be in the logs.
+                self._remember(self.memory.with_trouble())
             case "give up":
                 self._drop_held(thread.arguments[0].staging)
         self._threads.remove(thread)

@@ -18,8 +18,11 @@ from typing import Any
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.protocol.core.effects import EntryId
+from replitree.protocol.core.entries import EVERY_PARTITION, MutateEntry
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.execute.making import MAKING
+from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand
 from replitree.protocol.sharded.creation import Creation, NewShard, NewSharded, create_sharded, finish_creation
 from replitree.protocol.sharded.removal import Dropping, ShardedRemoval, begin_drop, drop_step
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
@@ -45,6 +48,9 @@ BUCKETS = 8
 OWN_FROM, OWN_SEEDS = 10_000, 0.5
 """In half of the seeds from here on the clients that insert read, too; those before are the runs that they were."""
 
+COMMANDS_FROM, COMMANDS_SEEDS = 20_000, 0.5
+"""In half of the seeds from here on mutations come to all shards."""
+
 READ_AT_ONCE = 0.7
 """Share of the acknowledgements after which a linearizable read begins at once."""
 
@@ -67,6 +73,8 @@ class ShardedOptions:
         Bytes that a commit of the creation may have; 0: each shard is a commit of its own.
     is_dropped
         Whether the table is dropped in the end.
+    commands
+        How many mutations of all shards there are.
     """
 
     shards: int
@@ -78,6 +86,7 @@ class ShardedOptions:
     cuts_off: bool
     commits: int
     is_dropped: bool
+    commands: int = 0
 
 
 def draw_sharded(seed: int, shards: int, replicas: int) -> tuple[Options, ShardedOptions]:
@@ -100,6 +109,9 @@ def draw_sharded(seed: int, shards: int, replicas: int) -> tuple[Options, Sharde
         commits=random.choice((0, 512 * 1024)),
         is_dropped=random.random() < 0.5,
     )
+    later = Random(f"{seed}/commands {shards}")  # noqa: S311 - repeatable is what it must be
+    if seed >= COMMANDS_FROM and later.random() < COMMANDS_SEEDS:
+        sharded = replace(sharded, commands=later.randint(1, 6))
     calm = replace(
         drawn,
         corrupt=0,
@@ -138,7 +150,7 @@ class ShardedSimulation:
         self._names = tuple(self._shard_of)
         self.disks = {name: Disk() for name in self._names}
         tree = Tree.of(dict.fromkeys((f"{ROOT}/tables", f"{ROOT}/sharded"), b""))
-        self.judge = Judge(ROOT, NAME)
+        self.judge = Judge(ROOT, NAME, self._hosts)
         self.cluster = StampedCluster(self.options, self._random, tree, self.disks, self.changed)
         self.judge.zxid = lambda: self.cluster.zxid
         self._processes: dict[str, ShardProcess] = {}
@@ -154,6 +166,7 @@ class ShardedSimulation:
         self._readers = [CutReader(self.town) for _ in range(self.sharded.readers)]
         self._is_made, self._errands = False, 0
         self.town.on_acknowledged = self.read_at_once
+        self._commands = Random(f"{seed}/commanded")  # noqa: S311 - repeatable is what it must be
         self._own = Random(f"{seed}/own reads")  # noqa: S311 - repeatable is what it must be
         reads_own = seed >= OWN_FROM and self._own.random() < OWN_SEEDS
         self._own_readers = {client: CutReader(self.town, client) for client in self._clients} if reads_own else {}
@@ -240,6 +253,7 @@ class ShardedSimulation:
             (options.give_ups, lambda: self._lead("give-up")),
             (options.rolls, lambda: self._lead("roll", 1)),
             (self.sharded.maps, self.change_map),
+            (self.sharded.commands, self.command),
         ):
             for _ in range(count):
                 self.cluster.after(self._random.randrange(options.duration), fault)
@@ -410,6 +424,25 @@ class ShardedSimulation:
         name = self._any()
         self.judge.full.add(name)
         self.cluster.after(self._random.choice((SECOND, 5 * SECOND)), lambda: self.judge.full.discard(name))
+
+    def command(self) -> None:
+        """Send a mutation of all shards to some replica of any; sometimes the same one to another replica, too."""
+        request, drawn = self.town.new_request(), self._commands
+        entry_id = EntryId(f"e{request}")
+
+        def hear(told: Any) -> None:
+            self.judge.probes[f"command: {type(told).__name__}"] += 1
+            if isinstance(told, ProposedInShards):
+                self.judge.told_of_command(entry_id)
+
+        for _ in range(drawn.choice((1, 1, 2))):
+            shard = drawn.choice(sorted(self._hosts))
+
+            def ask(process: ShardProcess) -> None:
+                entry = MutateEntry(process.name, entry_id, EVERY_PARTITION, f"x{request}")
+                process.command(request, ShardsCommand(entry), self.town.back(hear))
+
+            self.town.send(shard, ask)
 
     def read_at_once(self, client: JointClient) -> None:
         """Let a reader, or the client itself, ask for what was acknowledged just now: servers of coordination may be behind."""
