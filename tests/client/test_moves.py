@@ -153,3 +153,36 @@ def test_what_can_not_move_is_refused(connection: Connection) -> None:
     create(connection, policy="replacing")
     with pytest.raises(BadInput, match="only those with a version"):
         resharding.begin_buckets(catalog, "d", [0], 1)
+
+
+def test_commands_between_any_two_steps_of_a_move_change_each_row_once(connection: Connection) -> None:
+    table = create(connection)
+    table.insert(rows(0, 60))
+    table.update({"v": "0.0"}, "true")
+    resharding.begin_buckets(connection.catalog, "d", range(8), 1)
+    updates = 0
+    for number, _ in enumerate(mover(connection).steps()):
+        # Not after each step: a batch that a command overtakes is read again, and the move would never end.
+        if number % 4 == 3 and updates < 8:
+            table.update({"v": "v + 1"}, "true")
+            updates += 1
+    assert updates > 4
+    assert resharding.status_of(connection.catalog, "d").moves == ()
+    found = table.to_arrow(["k", "v"], level="linearizable")
+    assert sorted(found["k"].to_pylist()) == list(range(60))
+    assert set(found["v"].to_pylist()) == {float(updates)}
+
+
+def test_a_shard_that_is_added_has_the_columns_that_the_others_have_by_then(connection: Connection) -> None:
+    table = create(connection)
+    table.insert(rows(0, 60))
+    table.add_column("w", "int", default="7")
+    shard, _ = resharding.add_shard(connection.catalog, "d")
+    assert mover(connection).run() is MoverEnd.DONE
+    table.update({"w": "w + 1"}, "k >= 30")
+    table.drop_column("s")
+    found = table.to_arrow(level="linearizable")
+    assert found.schema.names == ["k", "v", "w"]
+    assert sorted(found["w"].to_pylist()) == [7] * 30 + [8] * 30
+    with table.snapshot(level="linearizable") as snapshot:
+        assert snapshot.shards[shard].rows > 0

@@ -123,7 +123,7 @@ def test_a_read_by_full_key_asks_one_shard() -> None:
     shard_map = map_of(["k"])
     for number in range(50):
         buckets = buckets_of(shard_map, parse_predicate(f"k = {number}", TABLE))
-        (owner,) = shard_map.owners_of(buckets)
+        (owner,) = shard_map.shards_of(buckets)
         assert owner == shard_map.owners[buckets_with([{"k": number}], shard_map)[0]]
 
 

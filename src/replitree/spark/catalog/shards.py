@@ -47,12 +47,10 @@ def take_snapshot(table: Table, take: Callable[[], Snapshot | ShardedSnapshot]) 
     before = table.info
     snapshot = take()
     written = table.map_written((before.incarnation, before.map_version))
-    if written is None:
-        return TakenSnapshot(snapshot)
-    # A map that is newer than the cut does not tell which shard had which buckets there.
     cut = snapshot.cut if isinstance(snapshot, ShardedSnapshot) else None
-    is_newer = cut is not None and written > parse_cut(cut).zxid
-    return TakenSnapshot(snapshot, None if is_newer else before.map)
+    # A map that is newer than the cut does not tell which shard had which buckets there.
+    is_of_cut = written is not None and cut is not None and written <= parse_cut(cut).zxid
+    return TakenSnapshot(snapshot, before.map if is_of_cut else None)
 
 
 def wanted_shards(taken: TakenSnapshot, predicate: Predicate | None) -> tuple[Snapshot, ...]:

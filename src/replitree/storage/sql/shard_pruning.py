@@ -36,7 +36,7 @@ KEYS_MAX = 65_536
 
 
 def buckets_of(shard_map: ShardMap, where: Predicate | None) -> tuple[Bucket, ...]:
-    """Return the buckets that can have rows which a condition wants; `ShardMap.owners_of` gives their shards.
+    """Return the buckets that can have rows which a condition wants; `ShardMap.shards_of` gives their shards.
 
     Parameters
     ----------
