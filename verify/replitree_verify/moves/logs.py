@@ -36,6 +36,8 @@ COMMANDS = f"{PLACE}/commands"
 START = fx.LogIndex(0)
 EPOCH = fx.Epoch(0)
 COMMAND = "changed"
+"""What a command does: it changes the rows of the bucket that moves."""
+
 MOVES = Bucket(1)
 
 FIRST_MAP = first_map(["k"], {Shard(0): 1, Shard(1): 1}, 4)
@@ -86,7 +88,11 @@ def _mutated(held: Held, entry: MutateEntry) -> tuple[str, ...]:
     if entry.partition not in (EVERY_PARTITION, held.partition):
         return held.rows
     if entry.command == COMMAND:
-        return tuple(f"{row}'" for row in held.rows)
+        assert isinstance(entry.partitions, tuple)
+        assert isinstance(entry.since, int)
+        if held.partition not in entry.partitions and held.at < entry.since:
+            return held.rows
+        return tuple(f"{row}'" if bucket_of(row) == MOVES else row for row in held.rows)
     return tuple(row for row in held.rows if str(bucket_of(row)) not in entry.command.split())
 
 
@@ -102,11 +108,14 @@ def due_in(tree: Tree) -> Iterator[str]:
         settled = {entry.index for _, entry in log if isinstance(entry, SettleEntry)}
         for index, entry in log:
             if isinstance(entry, GetEntry) and not is_laid(entry) and (not quorum_of(entry) or index in settled):
-                yield from (f"{row}{_changes(log, index)}" for part in entry.parts for row in part.content_hash.split())
+                yield from (
+                    f"{row}{_changes(log, index, row)}" for part in entry.parts for row in part.content_hash.split()
+                )
 
 
-def _changes(log: tuple[tuple[fx.LogIndex, Entry], ...], index: fx.LogIndex) -> str:
-    return "'" * sum(at > index and isinstance(each, MutateEntry) and each.command == COMMAND for at, each in log)
+def _changes(log: tuple[tuple[fx.LogIndex, Entry], ...], index: fx.LogIndex, row: str) -> str:
+    commands = sum(at > index and isinstance(each, MutateEntry) and each.command == COMMAND for at, each in log)
+    return "'" * (commands if bucket_of(row) == MOVES else 0)
 
 
 def opened_in(tree: Tree, shard: int) -> tuple[tuple[fx.LogIndex, GetEntry], ...]:

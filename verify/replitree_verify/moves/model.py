@@ -5,8 +5,8 @@ shard 1.  Seats ``a`` and ``c`` are replicas of shard 0, ``b`` and ``d`` of shar
 count themselves.
 
 A client reads the map, splits its rows, and commits; if the map has changed, it does the same once more.  A command changes
-each row in both shards.  Reads are no steps: in every state, every map that there ever was is tried with every cut that there
-was beside a change of the map.
+each row of bucket 1, and has a scope in each shard.  Reads are no steps: in every state, every map that there ever was is tried
+with every cut that there was beside a change of the map.
 
 Left out, because other models have it: rows that a replica has prepared and gives up, answers to inserts that are lost, reads
 that lag, pulling and executing.  What a shard has is what its log says.

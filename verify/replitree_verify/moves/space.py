@@ -20,7 +20,7 @@ from replitree.protocol.core.entries import (
     encode_entry,
 )
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.log import encode_log
+from replitree.protocol.core.log import encode_log, next_index
 from replitree.protocol.insert.quorum import give_up, join
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.stages import Stage
@@ -51,6 +51,7 @@ from replitree_verify.moves.logs import (
     COMMANDS,
     EPOCH,
     FIRST_MAP,
+    MOVES,
     PLACE,
     REPLICAS,
     SEATS,
@@ -307,10 +308,8 @@ class Space(small_search.Space[MovesState]):
     def _of_others(self, state: MovesState) -> Iterator[tuple[str, MovesState]]:
         """Give what else happens: a command comes, a log rolls over, and commits arrive late."""
         if state.commands:
-            command = encode_entry(MutateEntry("a", fx.EntryId("m"), EVERY_PARTITION, COMMAND))
-            appends = (
-                fx.Create(layout.log_create(here(state.tree, seat).table), command, sequential=True) for seat in (0, 1)
-            )
+            wanted = decode_map(state.maps[-1].value, MAP_PATH).shards_of([MOVES])
+            appends = [_command(state.tree, seat, is_in_scope=seat in wanted) for seat in (0, 1)]
             if any(is_laid(entry) for _, entry in opened_in(state.tree, 0) + opened_in(state.tree, 1)):
                 self.probes.add("command while on its way")
             tree = committed(state.tree, (fx.Set(COMMANDS, b"", fx.ANY_VERSION), *appends))
@@ -468,6 +467,21 @@ def _joint_of(number: int, attempt: int, asked: Put, shard_map: ShardMap, versio
         participants.append(Participant(REPLICAS[shard], EPOCH, staging, parts, START, is_apart=False))
     token = fx.BlockId(f"t{number}")
     return JointInsert(fx.JointId(f"i{number}.{attempt}"), PLACE, token, version, tuple(participants), asked.quorum)
+
+
+def _command(tree: Tree, seat: int, *, is_in_scope: bool) -> fx.Create:
+    """Return what appends a command to the log of a shard: no earlier part of it is in scope if it can't have such rows."""
+    log = log_of(tree, SHARDS[seat])
+    entry = MutateEntry(
+        "a",
+        fx.EntryId("m"),
+        EVERY_PARTITION,
+        COMMAND,
+        format=2,
+        partitions=("p", "q") if is_in_scope else (),
+        since=next_index(*log[-1]) if log else START,
+    )
+    return fx.Create(layout.log_create(here(tree, seat).table), encode_entry(entry), sequential=True)
 
 
 def _performed(tree: Tree, effect: Any) -> tuple[Tree, Any]:
