@@ -190,16 +190,11 @@ class ShardMap(msgspec.Struct, frozen=True):
         """The owner of each bucket, from bucket 0 on."""
         return tuple(run.shard for run in self.owner for _ in range(run.buckets))
 
-    def owners_of(self, buckets: Iterable[Bucket]) -> tuple[Shard, ...]:
-        """Return the shards that own these buckets, ascending, each once."""
-        owners = self.owners
-        return tuple(sorted({owners[bucket] for bucket in buckets}))
-
     def shards_of(self, buckets: Iterable[Bucket]) -> tuple[Shard, ...]:
-        """Return the shards that can have rows of these buckets: their owners, and the sources from which they move."""
-        wanted = frozenset(buckets)
+        """Return the shards that can have rows of these buckets, ascending: their owners, and the sources of their moves."""
+        wanted, owners = frozenset(buckets), self.owners
         sources = {move.source for move in self.moves if not wanted.isdisjoint(move.buckets)}
-        return tuple(sorted({*self.owners_of(wanted), *sources}))
+        return tuple(sorted({*(owners[bucket] for bucket in wanted), *sources}))
 
 
 _decode = json_decoder(ShardMap).decode
