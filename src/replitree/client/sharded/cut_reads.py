@@ -42,6 +42,7 @@ from replitree.client.sharded.side_by_side import SideBySide
 from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError, SnapshotExpired, Unavailable
 from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded.cut import CUT_LEVELS, Cut, CutLevel, OtherEnsemble, cut_of, parse_cut
+from replitree.protocol.sharded.moves.reading import is_map_at
 
 CUTS_MAX = 4
 """How many cuts a read tries, each newer than the one before, when parts of them have left the table already."""
@@ -123,10 +124,12 @@ class ShardedSource(Protocol):
         """Return the shards that can have rows for a condition, and all others, by the map that is known."""
 
     def has_map(self, map_id: object) -> bool:
-        """Read the map; tell whether it is a certain one.  Raises as `map_written`."""
+        """Read the map; tell whether it is a certain one.  Raises as `map_now`."""
 
-    def map_written(self, map_id: object) -> Zxid | None:
-        """Read the map; return the transaction that wrote it, if it is a certain one.
+    def map_now(self, used: object) -> tuple[object, Zxid]:
+        """Read the map; return which one it is, and the transaction that wrote it.
+
+        The table knows it afterwards, if it is another one than `used`.
 
         Raises
         ------
@@ -221,10 +224,10 @@ class CutReads:
         is_eventual = is_torn or not found.wanted
         chosen = None if is_eventual else self._choose(found, options, deadline)
 
-        def take(shard: ShardTable | None) -> Snapshot | Zxid | None:
+        def take(shard: ShardTable | None) -> Snapshot | tuple[object, Zxid] | None:
             # After the cut was chosen: so the map is not older than the cut.  Beside the snapshots, because that takes no time.
             if shard is None:
-                return self._table.map_written(found.map_id)
+                return self._table.map_now(found.map_id)
             if chosen is not None:
                 return shard.snapshot_at(chosen.point, options.lease_s, options.where, left_s(deadline))
             try:
@@ -234,20 +237,21 @@ class CutReads:
                     raise
                 return None
 
-        def close(taken: Snapshot | Zxid | None) -> None:
+        def close(taken: Snapshot | tuple[object, Zxid] | None) -> None:
             if isinstance(taken, Snapshot):
                 taken.close()
 
-        written, *each_taken = self._beside.each(take, (None, *found.wanted), close)
-        assert not isinstance(written, Snapshot)
-        # A map that is newer than the cut does not tell which shard had which buckets there
-        # (`replitree.protocol.sharded.moves.reading`).
+        read, *each_taken = self._beside.each(take, (None, *found.wanted), close)
+        assert isinstance(read, tuple)
+        now, written = read
+        is_changed = now != found.map_id
+        # A map that is newer than the cut does not tell which shard had which buckets there: then all shards are asked.
         is_pruned = chosen is not None and len(found.wanted) < len(found.all)
-        is_newer = is_pruned and chosen is not None and written is not None and written > chosen.cut.zxid
-        if written is None or is_newer:
+        is_wrong = is_pruned and chosen is not None and not is_map_at(chosen.cut.zxid, found.map_id, now, written)
+        if is_changed or is_wrong:
             for each in each_taken:
                 close(each)
-            return self._take(found._replace(wanted=found.all), options, deadline) if is_newer else None
+            return None if is_changed else self._take(found._replace(wanted=found.all), options, deadline)
         if chosen is not None and options.as_of is None:
             # In this order: another thread that takes a write for included must find the cut that has it.
             self._table.written.saw_cut(chosen.cut)

@@ -628,13 +628,13 @@ class ShardedTable(Table):
         return Shards(wanted, shards, (info.incarnation, info.map_version), bool(info.map.moves))
 
     def has_map(self, map_id: object) -> bool:
-        """Read the map; tell whether it is a certain one; otherwise and what it raises as `map_written`."""
-        return self.map_written(map_id) is not None
+        """Read the map; tell whether it is a certain one.  Otherwise, and in what it raises, as `map_now`."""
+        return self.map_now(map_id)[0] == map_id
 
-    def map_written(self, map_id: object) -> Zxid | None:
-        """Read the map; return the transaction that wrote it, if it is a certain one (`Shards.map_id`).
+    def map_now(self, used: object) -> tuple[object, Zxid]:
+        """Read the map; return which one it is (`Shards.map_id`), and the transaction that wrote it.
 
-        This handle knows the new one afterwards.
+        If it is another one than `used`, this handle knows the new one afterwards.
 
         Raises
         ------
@@ -642,11 +642,11 @@ class ShardedTable(Table):
             The table was dropped.
         """
         found = read_map(self._catalog, self.name)
-        if map_id == (found.incarnation, found.version):
-            return found.changed
-        # Another table of this name may have come: its columns may be others, and so what a condition means.
-        self.refresh()
-        return None
+        now = found.incarnation, found.version
+        if now != used:
+            # Another table of this name may have come: its columns may be others, and so what a condition means.
+            self.refresh()
+        return now, found.changed
 
     def _shard(self, shard: Shard) -> ShardTable:
         found = self._tables.get(shard)
