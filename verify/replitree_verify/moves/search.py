@@ -9,7 +9,7 @@ from dataclasses import replace
 from msgspec import UNSET
 
 from replitree.protocol.core.entries import GetEntry, SettleEntry
-from replitree.protocol.core.stamps import StampedNode, Zxid
+from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded.moves.progress import decode_progress, moves
 from replitree.protocol.sharded.moves.reading import is_map_at
 from replitree.protocol.sharded.shard_map import Bucket, ShardMap, decode_map
@@ -92,11 +92,10 @@ def _left_out(state: MovesState, shown: tuple[tuple[str, ...], ...]) -> Iterator
     for number, used in enumerate(state.maps):
         for later, found in enumerate(state.maps[number:], number):
             changed = Zxid(2 * later + 1)
-            node = StampedNode(found.value, found.version, changed, changed)
             for zxid, rows in cuts:
                 # The session that reads the map the second time has seen the cut; it may have seen more.
                 is_seen = later == len(state.maps) - 1 or 2 * later + 3 > zxid
-                if not is_seen or not is_map_at(Zxid(zxid), used.version, node):
+                if not is_seen or not is_map_at(Zxid(zxid), used.version, found.version, changed):
                     continue
                 for bucket in range(4):
                     asked = _map_of(used).shards_of([Bucket(bucket)])
