@@ -16,7 +16,7 @@ from replitree.errors import BadInput, CoordinationUnavailable, TableExists, Tab
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, check_table_name
-from replitree.protocol.core.stamps import BEFORE_ALL, GetStamped, Zxid
+from replitree.protocol.core.stamps import GetStamped, Zxid
 from replitree.protocol.membership.table import leave_table
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.life import decode_life
@@ -54,7 +54,7 @@ class ShardedInfo:
         Columns, keys and settings: those of every shard.
     incarnation
         Which of the tables that have had the name.
-    map, map_version, map_changed
+    map, map_version
         Which shard has which rows, the version of that node, and the transaction that wrote it.
     placement
         Which replicas host which shard.
@@ -65,7 +65,6 @@ class ShardedInfo:
     map: ShardMap
     map_version: fx.Version
     placement: Placement
-    map_changed: Zxid = BEFORE_ALL
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -101,7 +100,6 @@ def find_sharded(catalog: Catalog, name: str) -> ShardedInfo | None:
         decode_map(shard_map.value, layout.shard_map(place)),
         shard_map.version,
         EVERYWHERE if placement is None else decode_placement(placement.value, places.placement(place)),
-        shard_map.changed,
     )
 
 

@@ -46,10 +46,11 @@ def take_snapshot(table: Table, take: Callable[[], Snapshot | ShardedSnapshot]) 
     table.refresh()
     before = table.info
     snapshot = take()
-    written = table.map_written((before.incarnation, before.map_version))
+    used = before.incarnation, before.map_version
+    now, written = table.map_now(used)
     cut = snapshot.cut if isinstance(snapshot, ShardedSnapshot) else None
     # A map that is newer than the cut does not tell which shard had which buckets there.
-    is_of_cut = written is not None and cut is not None and written <= parse_cut(cut).zxid
+    is_of_cut = now == used and cut is not None and written <= parse_cut(cut).zxid
     return TakenSnapshot(snapshot, before.map if is_of_cut else None)
 
 
