@@ -233,8 +233,8 @@ def run_quorum(*, peer: bool, rounds: int, say: Say, folder: Path | None = None)
 
 
 def run_sharded(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure inserts into sharded tables, and reads of them: see `replitree_bench.table.sharded`."""
-    from replitree_bench.table.sharded import CutBench, ShardedBench
+    """Measure inserts into sharded tables, and reads of them: see `replitree_bench.shards.sharded`."""
+    from replitree_bench.shards.sharded import CutBench, ShardedBench
 
     with _cluster(folder) as (cluster, _):
         # Reads first: after inserts into many shards the replicas merge for a while.
@@ -250,8 +250,8 @@ def run_sharded(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
 
 
 def run_joins(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure joins of sharded tables without a shuffle: see `replitree_bench.table.joins`."""
-    from replitree_bench.table.joins import JoinBench
+    """Measure joins of sharded tables without a shuffle: see `replitree_bench.shards.joins`."""
+    from replitree_bench.shards.joins import JoinBench
 
     with _cluster(folder) as (cluster, place), _spark(place) as spark:
         say("filling the tables")
@@ -260,8 +260,8 @@ def run_joins(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
 
 
 def run_torn(*, peer: bool, seconds: float, seed: int, say: Say, folder: Path | None = None) -> Report:
-    """Count what kills leave of inserts over shards: see `replitree_bench.table.torn`."""
-    from replitree_bench.table import torn
+    """Count what kills leave of inserts over shards: see `replitree_bench.shards.torn`."""
+    from replitree_bench.shards import torn
 
     if peer:
         find_program()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from replitree_bench import run
-from replitree_bench.table import joins
+from replitree_bench.shards import joins
 
 pytestmark = [pytest.mark.system, pytest.mark.nightly]
 

@@ -9,7 +9,7 @@ import pytest
 from replitree.errors import ReplitreeError
 from replitree.protocol.sharded.cut import CUT_LEVELS
 from replitree_bench.kit.systems import REPLICAS, make_rows
-from replitree_bench.table import sharded
+from replitree_bench.shards import sharded
 from tests.replica.inprocess import InProcessCluster
 from tests.waiting import wait_for
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from replitree.errors import ReplitreeError, Unavailable
-from replitree_bench.table import torn
+from replitree_bench.shards import torn
 
 
 class Shards:

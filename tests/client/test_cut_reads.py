@@ -121,7 +121,9 @@ def test_one_read_asks_once_what_is_to_be_in_its_cut(table: ShardedTable, monkey
     table.insert(rows(0, 40))
     requests = Requests(monkeypatch, lambda *_: None)
     assert len(keys(table)) == 40
-    assert [path.partition("&")[2] for path in sorted(requests.to("/cut?"))] == ["written=0", "written=0"]
+    of = [each.definition.table_id for each in table.find(None).all]
+    asked = sorted(path.partition("&")[2] for path in requests.to("/cut?"))
+    assert asked == sorted(f"written=0&of={table_id}" for table_id in of)
     requests.sent.clear()
     assert len(keys(table)) == 40
     assert [path.partition("&")[2] for path in requests.to("/cut?")] == ["", ""]

@@ -51,8 +51,11 @@ class ShardTable(Table):
         ------
         Unavailable
             No replica tells it in time.
+        TableNotFound
+            An entry was asked for, and another table has the name by now: its log has other entries.
         """
-        return self._ask_cut("GET", timeout_s, "" if written is None else f"&written={written}")
+        own = "" if written is None else f"&written={written}&of={self._definition.table_id}"
+        return self._ask_cut("GET", timeout_s, own)
 
     def advance_clock(self, timeout_s: float) -> SeenBody:
         """Return a cut that has everything which was acknowledged before.  Errors as `seen`."""

@@ -55,7 +55,7 @@ class ShardedInfo:
     incarnation
         Which of the tables that have had the name.
     map, map_version
-        Which shard has which rows, the version of that node, and the transaction that wrote it.
+        Which shard has which rows, and the version of that node.
     placement
         Which replicas host which shard.
     """

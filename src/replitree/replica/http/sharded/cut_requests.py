@@ -19,10 +19,11 @@ import time
 from collections.abc import Mapping
 from typing import TypeVar, cast
 
-from replitree.errors import ReplicaBehind, SnapshotExpired
+from replitree.errors import ReplicaBehind, SnapshotExpired, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.sharded.cut import AwaitExecuted, Cut, CutGone, CutNotYet, parse_cut, position_at, seen_here
+from replitree.protocol.sharded.places import sharded_name
 from replitree.replica.http.gate import WAIT_S_DEFAULT, number, seconds
 from replitree.replica.http.snapshot_requests import snapshot_below, wait_executed
 from replitree.replica.table.table_replica import TableReplica
@@ -36,16 +37,21 @@ async def seen(table: TableReplica, query: Mapping[str, str]) -> dict[str, objec
     Parameters
     ----------
     query
-        ``wait_s``: how long to wait for that; ``written``: the index of an entry that must be in the reader's cut.  Then the
-        answer has the transaction from which on a cut has it.
+        ``wait_s``: how long to wait for that; ``written``: the index of an entry that must be in the reader's cut, and ``of``:
+        the id of the table that has it.  Then the answer has the transaction from which on a cut has it.
 
     Raises
     ------
+    TableNotFound
+        The entry is of an earlier table of this name.
     ReplicaBehind
         It is not executed in time, or the replica does not find the entry yet.
     CoordinationUnavailable
         Coordination does not answer.
     """
+    if query.get("of", "") not in ("", table.definition.table_id):
+        name = sharded_name(table.definition.name)
+        raise TableNotFound(f"table {name!r} was dropped and created again: open it again")
     wait_s = seconds(query, "wait_s", WAIT_S_DEFAULT)
     until, session = time.monotonic() + wait_s, await table.cuts.end(wait_s)
     written = fx.LogIndex(number(query, "written", 0)) if "written" in query else None
