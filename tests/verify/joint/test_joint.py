@@ -16,7 +16,7 @@ JOINT = SmallModels(
     steps={
         "batch-equal-only": 16,
         "batch-gone-without-a-look": 12,
-        "batch-of-any-query": 17,
+        "batch-of-any-query": 18,
         "blind-commit-after-unknown": 7,
         "committed-removed": 10,
         "coordinator-epoch-not-checked": 12,
