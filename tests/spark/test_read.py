@@ -276,7 +276,7 @@ def test_limit_ends_early_without_an_error(
         ({"colums": "k"}, "no option 'colums'"),
         ({"where": "nope = 1"}, "nope"),
         ({"columns": "nope"}, "nope"),
-        ({"level": "exact"}, "option level is eventual, sequential, linearizable, not 'exact'"),
+        ({"level": "exact"}, "option level is eventual, sequential, linearizable, consistent, not 'exact'"),
         ({"replica": "r9"}, "no replica 'r9'"),
         ({"url": "/no/such/folder"}, "no cluster"),
     ],

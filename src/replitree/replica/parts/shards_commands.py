@@ -22,7 +22,6 @@ from replitree.replica.perform.appending import forgotten, run_command
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import TableContext
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.row_buckets import check_key_kept, shard_key
 
 if TYPE_CHECKING:
     from replitree.storage.sql.mutation import MutationCommand
@@ -86,6 +85,9 @@ class ShardsCommands:
         Unavailable
             The table is being dropped.
         """
+        # Hashes are computed by numpy, which a replica does not load before it needs it.
+        from replitree.storage.schema.row_buckets import check_key_kept
+
         check_key_kept(before, after, self._key)
 
     @cached_property
@@ -106,6 +108,7 @@ class ShardsCommands:
         BadInput
             It sets a column of the shard key: the row would belong to another shard.
         """
+        from replitree.storage.schema.row_buckets import shard_key
         from replitree.storage.sql.mutation import check_mutation
         from replitree.storage.sql.shard_pruning import buckets_of
 
