@@ -5,7 +5,7 @@ Results are plain values with the keys that the command prints: `states`, `trans
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -262,19 +262,40 @@ def simulate(seed_from: int, seed_to: int, mutant: str | None = None, workers: i
     """
     if not 0 <= hours <= HOURS_MAX:
         raise BadInput(f"{hours} hours: use 0 to {HOURS_MAX}")
-    if not 1 <= workers <= WORKERS_MAX:
-        raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
     # Before any process starts: an unknown name is an error of the caller, not of a seed.
     if mutant is not None and mutant not in ON_STORES:
         find_mutant(mutant)
-    run, seeds = partial(_run_seed, mutant, hours), range(seed_from, seed_to)
+    return run_seeds("simulation", mutant, partial(_run_seed, mutant, hours), range(seed_from, seed_to), workers)
+
+
+def run_seeds(name: str, mutant: str | None, run: Callable[[int], Run], seeds: Sequence[int], workers: int) -> Result:
+    """Run seeds, and sum up what they saw.
+
+    Parameters
+    ----------
+    name, mutant
+        Of the result.
+    run
+        Runs one seed; another process can be sent it.
+    seeds
+        Which.
+    workers
+        Processes that run them, 1 to `WORKERS_MAX`.
+
+    Raises
+    ------
+    BadInput
+        There can't be so many workers.
+    """
+    if not 1 <= workers <= WORKERS_MAX:
+        raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
     if workers == 1:
         simulated = summed_up(map(run, seeds))
     else:
         with get_context("spawn").Pool(workers) as pool:
             simulated = summed_up(pool.imap(run, seeds, SEEDS_AT_ONCE))
     return Result(
-        "simulation",
+        name,
         mutant,
         simulated.events,
         simulated.events,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import get_context
 from typing import Any
 
 from replitree.errors import BadInput
@@ -41,13 +40,12 @@ from replitree_verify.openings.models import MODELS as OPENINGS
 from replitree_verify.openings.search import search as search_openings
 from replitree_verify.patches.patch import Patch, read_patches
 from replitree_verify.pins import is_nightly
-from replitree_verify.registry import SEEDS_AT_ONCE, WORKERS_MAX, Result, violations_of
+from replitree_verify.registry import WORKERS_MAX, Result, run_seeds, violations_of
 from replitree_verify.sharded.model import DESCRIPTIONS as OF_SHARDED_TABLES
 from replitree_verify.sharded.model import MODELS as SHARDED_TABLES
 from replitree_verify.sharded.search import search as search_sharded_tables
 from replitree_verify.simulation.runs import Run
 from replitree_verify.simulation.sharded.sharded_run import ShardedSimulation
-from replitree_verify.simulation.simulate import summed_up
 from replitree_verify.tablets.models.catalog import MODELS as TABLETS
 from replitree_verify.tablets.search import search as search_tablets
 from replitree_verify.tablets.simulate import simulate as simulate_histories
@@ -168,26 +166,10 @@ def simulate_sharded(
     BadInput
         There is no such mutant, or `workers` is not from 1 to `WORKERS_MAX`.
     """
-    if not 1 <= workers <= WORKERS_MAX:
-        raise BadInput(f"{workers} workers: use 1 to {WORKERS_MAX}")
     if mutant is not None and mutant not in SHARDED_MUTANTS:
         raise BadInput(f"sharded tables have no mutant {mutant!r}; they have {', '.join(SHARDED_MUTANTS)}")
-    run, seeds = partial(run_sharded_seed, shards, replicas, mutant), range(first, end)
-    if workers == 1:
-        simulated = summed_up(map(run, seeds))
-    else:
-        with get_context("spawn").Pool(workers) as pool:
-            simulated = summed_up(pool.imap(run, seeds, SEEDS_AT_ONCE))
-    return Result(
-        "simulation of a sharded table",
-        mutant,
-        simulated.events,
-        simulated.events,
-        round(simulated.seconds, 3),
-        tuple({"invariant": what.partition(":")[0], "what": what, "seed": seed} for seed, what in simulated.violations),
-        probes=dict(sorted(simulated.probes.items())),
-        digest=simulated.digest,
-    )
+    run = partial(run_sharded_seed, shards, replicas, mutant)
+    return run_seeds("simulation of a sharded table", mutant, run, range(first, end), workers)
 
 
 def run_sharded_seed(shards: int, replicas: int, mutant: str | None, seed: int) -> Run:

@@ -54,7 +54,7 @@ def wrong(model: Model, state: MovesState) -> Iterator[str]:
 
 def wrong_at_rest(state: MovesState) -> Iterator[str]:
     """Give what does not hold where nothing is left to do."""
-    # A mover waits for an insert that nobody settles or gives up.
+    # A mover waits for an insert that no replica settles or gives up.
     is_waiting = any(not is_laid(entry) for shard in range(len(SHARDS)) for _, entry in opened_in(state.tree, shard))
     if state.tree.exists(moves(PLACE)) and not is_waiting and len(state.has_crashed) < len(state.movers):
         yield "ENDS: the moves have not ended"
