@@ -56,6 +56,28 @@ def test_a_cluster_for_tests_is_hurt_and_judged_and_another_is_refused(run: Run,
         assert cluster.table("precious").to_arrow().num_rows == 1
 
 
+def test_a_sharded_table_is_hurt_and_judged_and_has_no_streams_yet(run: Run, tmp_path: Path) -> None:
+    aimed = ("verify", "nemesis", "--dir", str(tmp_path / "cluster"), "--seconds", "10", "--clients", "6", "--json")
+    with LocalCluster(tmp_path / "cluster", 3, durable=False, settings={"test_cluster": True}) as cluster:
+        refused = run(*aimed, "--shards", "2", "--spark")
+        assert refused.status == 2
+        assert "leave out --spark, or --shards" in refused.err
+        paused = [str(server.answer["pid"]) for server in cluster.servers() if server.answer and server.name == "r2"]
+        faults, results = tmp_path / "faults.toml", tmp_path / "results"
+        faults.write_text(toml("pause r2", ["kill", "-STOP", *paused], ["kill", "-CONT", *paused]))
+        ran = run(*aimed, "--shards", "2", "--faults", str(faults), "--results", str(results))
+        assert ran.status == 0, ran.err
+        assert ran.json["verdict"]["verdict"] == "fine"
+        history = read_files([results / "history.jsonl"])
+        operations = [history.operation(number) for number in range(len(history))]
+        closing = [each for each in operations if each.closing]
+        assert [each.replica for each in closing] == ["r1 and r1", "r2 and r2", "r3 and r3"]
+        assert closing[0].rows == closing[1].rows == closing[2].rows != ()
+        inserted = [each for each in operations if each.kind == "insert" and each.outcome == "ok"]
+        assert sum(each.index is not None for each in inserted) > 5, "their transactions are known"
+        assert cluster.tables() == ()
+
+
 def test_a_driver_of_spark_is_killed_and_its_streams_are_judged(run: Run, tmp_path: Path) -> None:
     with LocalCluster(tmp_path / "cluster", 3, durable=False, settings={"test_cluster": True}) as cluster:
         paused = [str(server.answer["pid"]) for server in cluster.servers() if server.answer and server.name == "r2"]

@@ -26,7 +26,6 @@ from typing import Any
 import msgspec
 
 from replitree.client.cluster import TOKEN_FILE
-from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.table import Table
 from replitree.client.transport.access import Access
 from replitree.coordination.supervise import Supervised
@@ -36,9 +35,10 @@ from replitree_verify.histories.reading import read_clock, read_files
 from replitree_verify.histories.report import as_dict
 from replitree_verify.nemesis.overview import Struck, write_report
 from replitree_verify.nemesis.run import read_closing, read_closing_with_stream
+from replitree_verify.nemesis.shards import Hosted, hosted, with_transactions
 from replitree_verify.nemesis.stream import DriverFault, SparkDriver
 from replitree_verify.nemesis.visitors import IDS, SCHEMA
-from tests.faults import checks, sharded
+from tests.faults import checks
 from tests.faults.cluster import FaultCluster
 from tests.faults.harness import draw_settings
 from tests.faults.nemesis import Nemesis
@@ -58,6 +58,9 @@ QUIET_S_MAX = 4.0
 
 KILL_SHARE = 0.5
 """Of the rounds before which the driver of Spark is killed, where it has begun a batch."""
+
+SHARD_REPLICAS = 2
+"""Of each shard of a sharded table."""
 
 CLOSING_S = 10.0
 HISTORY, REPORT, RESULT = "history.jsonl", "report.html", "result.json"
@@ -91,8 +94,8 @@ class JudgedPlan:
 
     @property
     def servers(self) -> int:
-        """How many servers there are: of a sharded table `sharded.REPLICAS` for each shard."""
-        return self.shards * sharded.REPLICAS if self.shards else self.replicas
+        """How many servers there are: of a sharded table `SHARD_REPLICAS` for each shard."""
+        return self.shards * SHARD_REPLICAS if self.shards else self.replicas
 
     def pinned(self) -> dict[str, str]:
         """Return the replicas that know one server of the ensemble only, and which: nobody, one of them, or each another."""
@@ -260,22 +263,20 @@ def finish(crowds: list[Crowd], nemesis: Nemesis) -> None:
         crowd.finish()
 
 
-def create(cluster: FaultCluster, plan: JudgedPlan) -> tuple[Table, list[tuple[Table, tuple[str, ...]]]]:
-    """Create the table; return it, and what is a table to replicas, with the names of these: itself, or its shards."""
-    sharding: dict[str, Any] = {"shard_by": "id", "shards": plan.shards, "replicas": sharded.REPLICAS, "buckets": 64}
+def create(cluster: FaultCluster, plan: JudgedPlan) -> tuple[Table, list[Hosted]]:
+    """Create the table; return it, and what it is to replicas."""
+    sharding: dict[str, Any] = {"shard_by": "id", "shards": plan.shards, "replicas": SHARD_REPLICAS, "buckets": 64}
     table = cluster.connection.create_table(
         TABLE, SCHEMA, order_by="id", partition_by="shelf", settings={"parts_delay": 90_000, "parts_max": 100_000},
-        feed="1 day" if plan.spark else None, wait_replicas=sharded.REPLICAS if plan.shards else plan.replicas,
+        feed="1 day" if plan.spark else None, wait_replicas=SHARD_REPLICAS if plan.shards else plan.replicas,
         **(sharding if plan.shards else {}),
     )  # fmt: skip
-    if isinstance(table, ShardedTable):
-        return table, sharded.shards_of(cluster.connection, table)
-    return table, [(table, cluster.names)]
+    return table, hosted(cluster.connection, table, cluster.names)
 
 
 def close(
     cluster: FaultCluster,
-    tables: list[tuple[Table, tuple[str, ...]]],
+    tables: list[Hosted],
     scribes: list[Scribe],
     driver: SparkDriver | None,
 ) -> bool:
@@ -286,14 +287,12 @@ def close(
     closing = cluster.folder / "closing.jsonl"
     if driver is not None:
         # Before replicas are compared: the stream in ends here.
-        read_closing_with_stream(tables[0][0], cluster.names, closing, driver)
+        read_closing_with_stream(tables[0], closing, driver)
     for table, names in tables:
         checks.wait_until_equal(table, names)
         checks.check_health(cluster, table, names)
-    if len(tables) > 1:
-        sharded.read_closing_shards(TABLE, tables, closing, CLOSING_S)
-    elif driver is None:
-        read_closing(tables[0][0], cluster.names, closing, CLOSING_S)
+    if driver is None:
+        read_closing(TABLE, tables, closing, CLOSING_S)
     compared = [checks.check_fold(table, names, scribe) for (table, names), scribe in zip(tables, scribes, strict=True)]
     for scribe in scribes:
         checks.check_log(cluster, scribe)
@@ -307,7 +306,7 @@ def judge(folder: Path, scribes: list[Scribe], more: list[Path], url: str) -> tu
     clients = read_files(files)
     operations = [clients.operation(number) for number in range(len(clients))]
     if len(scribes) > 1:
-        operations = sharded.with_transactions(operations, url, TABLE)
+        operations = with_transactions(operations, url, TABLE)
     elif scribes[0].missed is None:
         operations = with_positions(operations, scribes[0].log)
     history = folder / HISTORY

@@ -21,6 +21,7 @@ from replitree_verify.histories.reading import read_files
 from replitree_verify.nemesis import run, stream, strikes
 from replitree_verify.nemesis.run import read_closing_with_stream
 from replitree_verify.nemesis.seen import SeenBatches
+from replitree_verify.nemesis.shards import Hosted
 from replitree_verify.nemesis.stream import SEEN, DriverFault, SparkDriver
 from replitree_verify.nemesis.strikes import RunFailed, Strikes
 
@@ -90,7 +91,7 @@ def file(tmp_path: Path) -> Path:
 def counts(file: Path, driver: Driver, versions: Sequence[int] = (2,)) -> dict[str, int]:
     """Return what is found when the replicas have all rows, and the stream what the driver's folder says."""
     still: Any = Still(list(versions))
-    read_closing_with_stream(still, ("r1", "r2"), file, driver)
+    read_closing_with_stream(Hosted(still, ("r1", "r2")), file, driver)
     return {rule: count for rule, count in check(read_files([driver.history, file])).counts.items() if count}
 
 
@@ -143,7 +144,7 @@ def test_all_is_read_again_when_something_came_in_between(tmp_path: Path, file: 
 def test_a_driver_that_has_brought_nothing_ends_the_run(tmp_path: Path, file: Path) -> None:
     still: Any = Still()
     with pytest.raises(RunFailed, match="has brought no batch into t"):
-        read_closing_with_stream(still, ("r1",), file, Driver(tmp_path))
+        read_closing_with_stream(Hosted(still, ("r1",)), file, Driver(tmp_path))
 
 
 def test_a_driver_that_has_begun_no_batch_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,9 +31,13 @@ Spark = Annotated[
     bool, typer.Option("--spark", help="Run a driver of Spark, too, with a stream in and a stream out; it is killed.")
 ]
 
+Shards = Annotated[
+    int, typer.Option("--shards", metavar="N", min=0, max=256, help="Not a plain table, but one of N shards.")
+]
+
 
 @on_cluster
-def nemesis(
+def nemesis(  # noqa: PLR0913, PLR0917 - each is an option of the command
     at: Cluster,
     seconds: Duration = 60.0,
     seed: Seed = 1,
@@ -42,6 +46,7 @@ def nemesis(
     settle: Settle = 60.0,
     results: Results = None,
     spark: Spark = False,
+    shards: Shards = 0,
 ) -> None:
     """Hurt a test cluster under load, and judge what clients saw; exit 0: every promise was kept, 1: not, 3: undecided."""
     import msgspec
@@ -52,7 +57,7 @@ def nemesis(
     from replitree_verify.nemesis.stream import LOG
     from replitree_verify.nemesis.strikes import read_faults
 
-    plan = Plan(seed, seconds, clients, read_faults(faults) if faults is not None else (), settle, spark)
+    plan = Plan(seed, seconds, clients, read_faults(faults) if faults is not None else (), settle, spark, shards)
     folder = results or Path(tempfile.mkdtemp(prefix=f"replitree-nemesis-{seed}-"))
     try:
         folder.mkdir(parents=True, exist_ok=results is None)

@@ -22,6 +22,7 @@ from replitree.wire.history_recorder import Recorder
 from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_clock, read_files
 from replitree_verify.nemesis.overview import write_report
+from replitree_verify.nemesis.shards import Hosted, hosted, with_transactions
 from replitree_verify.nemesis.stream import DriverFault, SparkDriver, check_spark
 from replitree_verify.nemesis.strikes import CommandedFault, NemesisFault, RunFailed, Strikes
 from replitree_verify.nemesis.visitors import IDS, SCHEMA, Crowd
@@ -59,6 +60,8 @@ class Plan:
         How long replicas may take, when all is healed, until they answer reads again, in seconds.
     spark
         Whether a driver of Spark brings a stream in and takes one out; to kill it is one of the faults.
+    shards
+        How many shards the table has; 0: it is not sharded.
     """
 
     seed: int
@@ -67,6 +70,7 @@ class Plan:
     faults: tuple[CommandedFault, ...]
     settle_s: float = 60.0
     spark: bool = False
+    shards: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
     Raises
     ------
     BadInput
-        The cluster is not marked as one for tests.
+        The cluster is not marked as one for tests; or the plan wants streams of a sharded table.
     SparkMissing
         The plan wants a driver of Spark, and PySpark is not installed: nothing was touched.
     RunFailed
@@ -105,12 +109,17 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
     """
     access = connection.access
     if plan.spark:
+        if plan.shards:
+            raise BadInput("a sharded table has no stream out yet: leave out --spark, or --shards")
         check_spark()
     replicas = check_marked(connection)
     table = connection.create_table(
         f"nemesis_{secrets.token_hex(4)}", SCHEMA, order_by="id", partition_by="shelf", settings=LIMITS,
-        feed="1 day" if plan.spark else None, wait_replicas=len(replicas),
+        feed="1 day" if plan.spark else None,
+        # Each shard of a sharded table is where the cluster places it.
+        **({"shard_by": "id", "shards": plan.shards} if plan.shards else {"wait_replicas": len(replicas)}),
     )  # fmt: skip
+    tables = hosted(connection, table, replicas)
     say(f"table {table.name} on {', '.join(replicas)}; history and report: {folder}")
     files = [folder / f"clients-{number}.jsonl" for number in range(CONNECTIONS)]
     closing = folder / "closing.jsonl"
@@ -134,12 +143,13 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
                 f"a visitor met an error that should never happen (above); table {table.name} stays as it is"
             )
         say("everything is healed; each replica is read at once more")
-        wait_until_well(table, replicas, plan.settle_s)
+        wait_until_well(tables, plan.settle_s)
         if driver is None:
-            read_closing(table, replicas, closing, CLOSING_S)
+            read_closing(table.name, tables, closing, CLOSING_S)
         else:
-            read_closing_with_stream(table, replicas, closing, driver)
-    verdict, operations = judge([*files, closing], folder / HISTORY)
+            read_closing_with_stream(tables[0], closing, driver)
+    stamped = (access.url, table.name) if plan.shards else None
+    verdict, operations = judge([*files, closing], folder / HISTORY, stamped)
     write_report(folder / REPORT, f"{table.name}, seed {plan.seed}", verdict, operations, strikes.done)
     if verdict.fine:
         connection.drop_table(table.name)
@@ -176,22 +186,22 @@ def _act(
     return not crowd.has_failed
 
 
-def read_closing_with_stream(table: Table, replicas: Sequence[str], file: Path, driver: SparkDriver) -> None:
-    """Read as `read_closing`, and record what the stream out has seen of the same version.
+def read_closing_with_stream(only: Hosted, file: Path, driver: SparkDriver) -> None:
+    """Read a table that is not sharded as `read_closing`, and record what the stream out has seen of the same version.
 
     Raises
     ------
     RunFailed
         The driver has ended by itself, or has brought nothing into the table.
     """
-    end = time.monotonic() + MOVING_S_MAX
+    table, end = only.table, time.monotonic() + MOVING_S_MAX
     # The stream in ends first: each of its batches moves the log.
     with contextlib.suppress(Unavailable):
         driver.drain()
     if not driver.has_inserted():
         raise RunFailed(f"the Spark driver has brought no batch into {table.name}; its log is {driver.log}")
     while True:
-        version = read_closing(table, replicas, file, CLOSING_S)
+        version = read_closing(table.name, [only], file, CLOSING_S)
         driver.read_closing(file)
         if version is None or time.monotonic() >= end:
             return
@@ -230,58 +240,72 @@ def check_marked(connection: Connection) -> tuple[str, ...]:
     return tuple(sorted({each.name for each in statuses}))
 
 
-def wait_until_well(table: Table, replicas: Sequence[str], settle_s: float) -> None:
+def wait_until_well(tables: Sequence[Hosted], settle_s: float) -> None:
     """Wait until each replica answers a linearizable read, or the time is over: then a closing read says so."""
     end = time.monotonic() + settle_s
-    for name in replicas:
-        while time.monotonic() < end:
-            try:
-                table.replica(name).snapshot(level="linearizable", timeout_s=CLOSING_S).close()
-            except ReplitreeError:
-                time.sleep(SETTLE_LOOK_S)
-            else:
-                break
+    for table, replicas in tables:
+        for name in replicas:
+            while time.monotonic() < end:
+                try:
+                    table.replica(name).snapshot(level="linearizable", timeout_s=CLOSING_S).close()
+                except ReplitreeError:
+                    time.sleep(SETTLE_LOOK_S)
+                else:
+                    break
 
 
-def read_closing(table: Table, replicas: Sequence[str], file: Path, timeout_s: float) -> int | None:
+def read_closing(name: str, tables: Sequence[Hosted], file: Path, timeout_s: float) -> int | None:
     """Read the table at each replica, when all faults are over, and record it.
 
-    Closing reads are compared, so all have to show one version.  The log may still move when the last client has ended: a
-    quorum is reached, a merge is proposed.  Then every replica is read again, for `MOVING_S_MAX`, and the last reads count.
+    A sharded table is read as often as a shard has replicas, at least twice, each time at other ones.  Closing reads are
+    compared, so all have to show one version.  The log may still move when the last client has ended: a quorum is reached,
+    a merge is proposed.  Then every replica is read again, for `MOVING_S_MAX`, and the last reads count.
 
     Parameters
     ----------
+    name
+        Of the table.
+    tables
+        What the table is to replicas.
     file
         The history of these reads; a new file.
     timeout_s
-        How long one read may take, in seconds.
+        How long the read of one replica may take, in seconds.
 
     Returns
     -------
     int | None
-        The version of all reads; None when they are not of one.
+        The version of all reads; None when they are not of one, or when the table is sharded.
     """
     end = time.monotonic() + MOVING_S_MAX
+    # Of several shards two reads that found the same versions show that no log moved between the first shard and the last.
+    copies = max(min(len(tables), 2), *(len(replicas) for _, replicas in tables))
     while True:
-        versions = set[int]()
+        versions = set[tuple[int, ...]]()
         with contextlib.closing(Recorder(file, name="closing")) as recorder:
-            for name in replicas:
-                closing = recorder.read(table.name, "linearizable", replica=name, closing=True)
+            for copy in range(copies):
+                at = [replicas[copy % len(replicas)] for _, replicas in tables]
+                closing = recorder.read(name, "linearizable", replica=" and ".join(at), closing=True)
                 # A read that fails is recorded as failed, which is an anomaly here.
                 with contextlib.suppress(ReplitreeError), closing as asked:
-                    snapshot = table.replica(name).snapshot(level="linearizable", timeout_s=timeout_s)
-                    rows = snapshot.to_arrow(["id"]).column("id").to_pylist()
-                    asked.show(rows, index=snapshot.index, replica=snapshot.replica)
-                    versions.add(snapshot.index)
+                    shown = [
+                        table.replica(one).snapshot(level="linearizable", timeout_s=timeout_s)
+                        for (table, _), one in zip(tables, at, strict=True)
+                    ]
+                    rows = [row for each in shown for row in each.to_arrow(["id"]).column("id").to_pylist()]
+                    asked.show(rows, index=shown[0].index if len(tables) == 1 else None)
+                    versions.add(tuple(each.index for each in shown))
         if len(versions) <= 1 or time.monotonic() >= end:
-            return versions.pop() if len(versions) == 1 else None
+            return versions.pop()[0] if len(versions) == 1 and len(tables) == 1 else None
         file.unlink()
 
 
-def judge(files: Sequence[Path], history: Path) -> tuple[Verdict, list[Operation]]:
-    """Put files of one history into one, and judge that."""
+def judge(files: Sequence[Path], history: Path, stamped: tuple[str, str] | None) -> tuple[Verdict, list[Operation]]:
+    """Put files of one history into one, and judge that; `stamped` are the ensemble and the name of a sharded table."""
     clients = read_files(files)
     operations = [clients.operation(number) for number in range(len(clients))]
+    if stamped is not None:
+        operations = with_transactions(operations, *stamped)
     with history.open("wb") as file:
         file.write(encode_header(read_clock(files)))
         file.writelines(map(encode_line, operations))
