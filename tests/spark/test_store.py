@@ -30,6 +30,7 @@ from tests.coordination.waiting import patient_session
 from tests.shared.stores import BUCKET, FAULTY, FOLDER, empty_store
 from tests.spark.conftest import SharedSpark, keys_file
 from tests.spark.event_logs import logging_to, told
+from tests.spark.warm_session import end_java
 from tests.storage.objects.seaweed import KEYS, Seaweed
 from tests.waiting import wait_for
 
@@ -64,6 +65,9 @@ def session(
 ) -> Iterator[SparkSession]:
     """Spark whose tasks have the store's credentials."""
     del seaweed  # It runs before them.
+    # The catalog runs with the environment of the Java machine.  That of an earlier file's has no credentials.
+    shared_spark.stop()
+    end_java()
     conf = {"spark.sql.shuffle.partitions": 2} | logging_to(tmp_path_factory.mktemp("events"))
     with shared_spark.with_keys(keys_file(tmp_path_factory.mktemp("keys")), conf) as made:
         yield made

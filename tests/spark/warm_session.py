@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DAEMON = "spark.python.daemon.module"
+JAVA_END_S = 60.0
 
 
 def begin_warm_session(master: str, conf: Mapping[str, object]) -> SparkSession:
@@ -24,3 +25,19 @@ def begin_warm_session(master: str, conf: Mapping[str, object]) -> SparkSession:
     assert gateway is not None
     gateway.jvm.java.lang.System.clearProperty(DAEMON)
     return made
+
+
+def end_java() -> None:
+    """End this process's Java machine, if it has one; no session runs.
+
+    The next session begins another one, with the environment that this process has by then.
+    """
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - Spark keeps it for the next session, and has no other way to end it
+    if gateway is not None:
+        gateway.shutdown()
+        # Java ends when its parent can't tell it anything any more.
+        gateway.proc.stdin.close()
+        gateway.proc.wait(JAVA_END_S)
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
