@@ -12,6 +12,7 @@ from replitree.client.connection import Connection
 from replitree.client.sharded.sharded_table import ShardedTable
 from tests.cli.conftest import Run, connected
 from tests.replica.inprocess import InProcessCluster
+from tests.waiting import wait_for
 
 URL = ("--url", "zk://nowhere:1/replitree")
 COLUMNS = "k bigint not null, v double"
@@ -55,6 +56,24 @@ def test_a_sharded_table_from_its_creation_to_its_drop(run: Run, connection: Con
     assert run("table", "drop", "d~1", "--yes", *URL).status != 0
     assert run("table", "drop", "d", "--yes", *URL).status == 0
     assert run("table", "list", *URL, "--json").json == {"tables": []}
+
+
+def test_a_sharded_table_moves_to_a_store_and_is_looked_at(run: Run, connection: Connection, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/objects"
+    table = connection.create_table("d", COLUMNS, order_by="k", shard_by="k", shards=2, buckets=8, wait_replicas=2)
+    table.insert({"k": list(range(40)), "v": [0.5] * 40})
+    moved = run("table", "storage", "d", url, *URL)
+    assert moved.status == 0
+    assert "storage changed; its parts move there one by one" in moved.out
+    shown = run("table", "storage", "d", *URL, "--json").json
+    assert shown["storage"] == url
+    assert sorted(shown["replicas"]) == ["d~0 r1", "d~0 r2", "d~1 r1", "d~1 r2"]
+
+    def has_moved() -> bool:
+        checked = run("fsck", "d", "--grace", "0", *URL, "--json")
+        return checked.status == 0 and checked.json["shares"] == 2
+
+    wait_for(has_moved, "both shards are in the store", 60.0)
 
 
 def test_shards_need_a_key(run: Run, connection: Connection) -> None:

@@ -37,6 +37,7 @@ SUPPORTED = {
     "rename_column",
     "schema",
     "set_keep",
+    "set_storage",
     "truncate",
     "update",
     "upsert",

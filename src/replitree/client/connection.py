@@ -257,6 +257,7 @@ class Connection:
             from replitree.client.transport.hosting import read_default
 
             sharding = Sharding.of(shard_by, shards, buckets, replicas, read_default(self.catalog))
+            check_store(self.catalog, http, definition.name, definition.storage)
             create(self.catalog, definition, sharding)
             if wait_replicas is None and sharding.replicas is not None:
                 wanted = sharding.replicas
@@ -422,9 +423,10 @@ class Connection:
             The store did not answer, or refused.
         """
         from replitree.client.admin.fsck import fsck
+        from replitree.client.sharded.sharded_fsck import fsck_shards
         from replitree.protocol.rescue.fsck import GRACE_S
 
-        return fsck(
+        return (fsck if find_sharded(self.catalog, table) is None else fsck_shards)(
             self.catalog,
             self._http_client(),
             table,

@@ -31,6 +31,7 @@ COMMANDS = SmallModels(
         "removed-entry-not-minded": 16,
         "settings-at-any-version": 10,
         "settings-of-the-shards": 5,
+        "store-in-one-shard": 5,
         "token-not-taken": 8,
     },
 )

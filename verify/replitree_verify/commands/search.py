@@ -114,6 +114,8 @@ def wrong_nodes(state: CommandsState, shards: tuple[TablePlace, ...]) -> Iterato
             yield f"COLUMNS: {shard.name} has other columns than the table"
         if settings is None or metadata is None or metadata.value != settings.value:
             yield f"SETTINGS: {shard.name} has other settings than the table"
+        if bool(metadata and metadata.value) != state.tree.exists(layout.sharing(shard)):
+            yield f"SETTINGS: {shard.name} has not the nodes of the store that its settings name"
     if own is not None and own.version != len(altered):
         yield "COLUMNS: the columns are not those that the commands have made"
     version = 1

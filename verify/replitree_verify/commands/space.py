@@ -38,6 +38,7 @@ from replitree.protocol.sharded.joint_insert import JointInsert, JointInserted, 
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.sharded.removal import begin_drop
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, encode_map, first_map
+from replitree.protocol.shares.table_store import sharing_nodes
 from replitree_verify.commands.model import Give, Model
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, put
@@ -161,6 +162,11 @@ def settings_of(before: bytes) -> bytes:
     return before + b"x"
 
 
+def store_nodes_of(shard: TablePlace, before: bytes, after: bytes) -> tuple[fx.Operation, ...]:
+    """Return what a shard's first change of settings makes: the nodes of its object store."""
+    return sharing_nodes(shard) if after and not before else ()
+
+
 def give(replica: Replica, asked: Give) -> Stage:
     """Give a command as a replica does: it reads the columns, and reads them again if they have changed."""
     told: Told = fx.NotInserted(COLUMNS_CHANGED)
@@ -169,14 +175,16 @@ def give(replica: Replica, asked: Give) -> Stage:
         if node is None:
             told = fx.NotInserted("the table is gone")
             break
+        entry: Command
         command, version = fx.EntryId(asked.id), node.version + 1
         if asked.kind == "alter":
-            entry: Command = AlterEntry(replica.name, command, asked.id, version + 1)
+            entry = AlterEntry(replica.name, command, asked.id, version + 1)
             wanted = ShardsCommand(entry, columns=(node.value + asked.id.encode(), node.version))
         elif asked.kind == "drop":
             wanted = ShardsCommand(DropEntry(replica.name, command, EVERY_PARTITION))
         elif asked.kind == "settings":
-            wanted = ShardsCommand(StorageEntry(replica.name, command, "local"), settings=settings_of)
+            entry = StorageEntry(replica.name, command, "local")
+            wanted = ShardsCommand(entry, settings=settings_of, beside=store_nodes_of)
         else:
             wanted = ShardsCommand(
                 MutateEntry(replica.name, command, EVERY_PARTITION, asked.id, schema_version=version)
@@ -260,6 +268,7 @@ def grown(tree: Tree) -> tuple[fx.Operation, ...]:
     return (
         fx.Set(layout.shard_map(PLACE), encode_map(map_of(3)), fx.ANY_VERSION),
         *table_nodes(shard, settings.value, columns.value, encode_log(shard)),
+        *store_nodes_of(shard, b"", settings.value),
         *versions,
     )
 

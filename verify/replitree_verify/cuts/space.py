@@ -19,13 +19,11 @@ from replitree.protocol.core.entries import (
     decode_entry,
     quorum_of,
 )
-from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import encode_log, next_index
 from replitree.protocol.core.stamps import BEFORE_ALL, GetStamped, Stamped, Zxid, stamp
-from replitree.protocol.insert.quorum import give_up, join
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.stages import Stage
-from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.sharded.cut import (
     AwaitExecuted,
     Cut,
@@ -73,6 +71,7 @@ from replitree_verify.cuts.state import (
 )
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import committed, put
+from replitree_verify.process.log_duties import count, lose_patience, roll
 from replitree_verify.world.faults import Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
@@ -80,24 +79,6 @@ from replitree_verify.world.kernel import END, Kernel
 def insert(joint: JointInsert) -> Stage:
     """Insert into both shards."""
     yield from joint_insert(joint, b"a")
-    return None
-
-
-def count(replica: Replica, index: fx.LogIndex, entry: GetEntry) -> Stage:
-    """Count a replica for an insert that it has executed."""
-    yield from join(replica, EPOCH, index, entry)
-    return None
-
-
-def lose_patience(replica: Replica, index: fx.LogIndex, entry: GetEntry) -> Stage:
-    """Give up an insert whose quorum is open."""
-    yield from give_up(replica, EPOCH, index, entry)
-    return None
-
-
-def roll(replica: Replica) -> Stage:
-    """Let the log of a shard go on below another parent."""
-    yield from roll_over(replica, EPOCH)
     return None
 
 
@@ -186,7 +167,9 @@ class Space(small_search.Space[CutState]):
         for number, ((duty, seat), place) in enumerate(zip(self._duties, state.duties, strict=True)):
             # Before an insert is open in its shard there is nothing to count, and nothing to give up.
             opened = opened_in(state, seat % 2)
-            stands = self._kernel.begin(duty, REPLICAS[seat], *opened) if place == NOT_BEGUN and opened else place
+            stands = (
+                self._kernel.begin(duty, REPLICAS[seat], EPOCH, *opened) if place == NOT_BEGUN and opened else place
+            )
             if stands > END:
                 for told, after, there in self._write(state, stands):
                     what = f"{SEATS[seat]} {duty.__name__} {told}"
@@ -200,7 +183,7 @@ class Space(small_search.Space[CutState]):
             changed = tuple(append_of(state.tree, shard, command) for shard in SHARDS)
             yield "a command comes", self._pushed(state, changed)[0]._replace(commands=state.commands - 1)
         for shard in state.rolls:
-            for told, after, _ in self._write(state, self._kernel.begin(roll, here(state.tree, shard))):
+            for told, after, _ in self._write(state, self._kernel.begin(roll, here(state.tree, shard), EPOCH)):
                 self.probes.add("rolled")
                 yield f"log {shard} rolls over {told}", after._replace(rolls=without(state.rolls, shard))
         for shard in state.cleans:

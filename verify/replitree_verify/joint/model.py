@@ -33,6 +33,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "S1": "a batch of a stream is applied once, and the batches of a stream ascend, unless another query takes it over",
     "S2": "the node of a stream names the last of its batches that is in the logs",
     "D6": "rows come in under the map by which they were split",
+    "OBJECTS": "objects are those of a noted attempt or garbage, and garbage is deleted",
     "TOKENS": "a token goes with its insert, when that fails, or when it was found too old; one that was taken anew stays",
 }
 
@@ -84,6 +85,8 @@ class Model(Declaration):
         The seats that forget every token, and what each remembers of an earlier turn.
     asks_again
         Whether a client whose coordinator has died asks the next process.
+    tidies
+        The seats that let go of objects and delete them; none: the rows lie on disks.
     """
 
     inserts: tuple[Joint, ...]
@@ -98,6 +101,7 @@ class Model(Declaration):
     cleans: tuple[str, ...] = ()
     known: tuple[tuple[BlockId, Block], ...] = ()
     asks_again: bool = False
+    tidies: tuple[str, ...] = ()
 
 
 MODELS = (
@@ -326,5 +330,42 @@ MODELS = (
         abandons=False,
         asks_again=True,
         probes=("duplicate", "own gone", "applied late"),
+    ),
+    Model(
+        "joint_stored",
+        "rows go into two shards in an object store, and the answer of a commit is lost",
+        inserts=(Joint("a", "x"),),
+        faults={Fault.UNKNOWN: 1},
+        attempts=1,
+        tidies=("a", "b"),
+        probes=("inserted", "abandoned", "committed before", "participant gone", "applied late", "deleted"),
+    ),
+    Model(
+        "joint_stored_crash",
+        "the same, and a process dies instead",
+        inserts=(Joint("a", "x"),),
+        faults={Fault.CRASH: 1},
+        attempts=1,
+        tidies=("a", "b"),
+        probes=("inserted", "swept", "deleted"),
+    ),
+    Model(
+        "joint_stored_retaken",
+        "a replica activates anew while its rows are put into the store, and joint inserts are committed",
+        inserts=(Joint("a", "x"),),
+        retakes=("b",),
+        attempts=1,
+        tidies=("b",),
+        probes=("inserted", "participant gone", "deleted"),
+    ),
+    Model(
+        "joint_stored_silent",
+        "the store does not answer a replica that puts, and a process dies",
+        inserts=(Joint("a", "x"),),
+        faults={Fault.STORE: 1, Fault.CRASH: 1},
+        attempts=1,
+        abandons=False,
+        tidies=("a", "b"),
+        probes=("inserted", "swept", "deleted"),
     ),
 )

@@ -16,6 +16,7 @@ from replitree.protocol.core.streams import decode_stream
 from replitree.protocol.sharded.joint_insert import JointInserted
 from replitree.protocol.state.counted import decode_quorum
 from replitree_verify.engine.small_search import Rules, Searched, search_all
+from replitree_verify.joint import stored
 from replitree_verify.joint.logs import PLACE, SHARDS, gets_of, number_of, verdicts_of
 from replitree_verify.joint.model import STREAM, Model
 from replitree_verify.joint.space import JointState, Space
@@ -33,7 +34,11 @@ def search(model: Model, mutant: Patch | None = None) -> Searched:
         del happened, is_new
         return None if after.tree is state.tree else wrong_to_come(model, state, after) or wrongly_cleaned(state, after)
 
-    rules = Rules(always=violations, at_rest=wrong_at_rest, step=wrong_step)
+    def left_wrong(state: JointState) -> Iterator[str]:
+        yield from wrong_at_rest(state)
+        yield from stored.wrong_at_rest(state.tree, state.objects)
+
+    rules = Rules(always=violations, at_rest=left_wrong, step=wrong_step)
     found = search_all(space, rules, mutant)
     return replace(found, probes=frozenset(space.probes))
 
@@ -48,6 +53,8 @@ def wrong(model: Model, state: JointState) -> Iterator[str]:
     for _, _, entry in gets:
         if (entry.replica, entry.insert) not in state.folders:
             yield f"J3: the files of {entry.insert} are gone"
+    if model.tidies:
+        yield from stored.wrong(state.tree, state.objects)
     for _, _, entry in gets:
         if not entries[entry.joint] == len(shards[entry.joint]) == entry.shards:
             yield f"J1: {entry.joint} has {entries[entry.joint]} entries in {len(shards[entry.joint])} shards"

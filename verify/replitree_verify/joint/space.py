@@ -31,9 +31,12 @@ from replitree.protocol.program.stages import Accepted, AwaitCleaning
 from replitree.protocol.sharded.joint_batch import batch_token
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
 from replitree.protocol.sharded.prepare import Abandonment, Participant, ParticipantGone
+from replitree.protocol.shares.share import DeleteObjects
+from replitree.protocol.shares.share_effects import PutShares
 from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
+from replitree_verify.joint import stored
 from replitree_verify.joint.logs import MAP, PLACE, REPLICAS, SEATS, SHARDS, START, opened_in, verdicts_of
 from replitree_verify.joint.model import Joint, Model
 from replitree_verify.joint.stages import (
@@ -44,12 +47,10 @@ from replitree_verify.joint.stages import (
     begin_anew,
     clean,
     coordinate,
-    count,
     let_go,
-    lose_patience,
-    roll,
     take_part,
 )
+from replitree_verify.process.log_duties import count, lose_patience, roll
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
@@ -154,6 +155,7 @@ class JointState(NamedTuple):
     retakes: tuple[str, ...]
     forgotten: bool = False
     judged: frozenset[tuple[int, str, str]] = frozenset()
+    objects: stored.Objects = stored.Objects()
 
     @property
     def key(self) -> JointState:
@@ -173,8 +175,14 @@ class Space(small_search.Space[JointState]):
     def __init__(self, model: Model) -> None:
         self.model = model
         self.probes = set[str]()
-        self._kernel = Kernel()
-        asked = ((count, model.joins), (lose_patience, model.gives_up), (roll, model.rolls), (clean, model.cleans))
+        self._kernel = stored.JointStoreKernel() if model.tidies else Kernel()
+        asked = (
+            (count, model.joins),
+            (lose_patience, model.gives_up),
+            (roll, model.rolls),
+            (clean, model.cleans),
+            (stored.tidy, model.tidies),
+        )
         self._duties = tuple((duty, seat) for duty, seats in asked for seat in seats)
         # The others have nothing to do.
         self._seats = tuple(
@@ -190,6 +198,8 @@ class Space(small_search.Space[JointState]):
         nodes.append(fx.Create(layout.joint_inserts(PLACE)))
         for shard in SHARDS:
             nodes += table_nodes(shard, b"", b"", encode_log(shard))
+        if self.model.tidies:
+            nodes += stored.store_nodes()
         for replica in REPLICAS:
             nodes += (fx.Create(layout.replica_path(replica)), fx.Create(layout.host(replica), _me(replica.name, 0)))
             nodes += (fx.Create(layout.is_active(replica), _me(replica.name, 0)),)
@@ -293,6 +303,7 @@ class Space(small_search.Space[JointState]):
             process = state.processes[seat]
             after = state._replace(
                 folders=state.folders - {(joint.coordinator, staging)},
+                objects=state.objects.without_folder(joint.coordinator, staging),
                 processes=put(state.processes, seat, process._replace(held=process.held - {staging})),
                 sent=put(state.sent, number, sent._replace(own=None)),
             )
@@ -319,6 +330,7 @@ class Space(small_search.Space[JointState]):
             # Its disk stays: the next process lists what is staged there, and sweeps it under its own epoch.
             dead = JointProcess(process.number + 1, None, listed=here)
             after = state._replace(tree=committed(state.tree, sessions), sent=sent, duties=duties, budget=left)
+            after = after._replace(objects=state.objects.after_crash(SEATS[seat], state.tree))
             yield f"{SEATS[seat]} crashes", after._replace(processes=put(state.processes, seat, dead))
         if SEATS[seat] in state.retakes and process.listed is None and process.start == END:
             # An activation lists before it takes its epoch: what is staged under that one is not in the list.
@@ -335,7 +347,7 @@ class Space(small_search.Space[JointState]):
             host = tree.get(layout.host(replica))
             assert host is not None
             idle = tuple(fx.StagingId(each) for each in sorted(process.listed))
-            start = self._kernel.begin(begin_anew, replica, idle)
+            start = self._kernel.begin(stored.begin_in_store if self.model.tidies else begin_anew, replica, idle)
             taken = process._replace(epoch=host.version, listed=None, start=start)
             yield f"{SEATS[seat]} activates", state._replace(tree=tree, processes=put(state.processes, seat, taken))
         if process.start != END:
@@ -348,6 +360,13 @@ class Space(small_search.Space[JointState]):
             if place > END:
                 yield from self._go_on(state, seat, at, place)
             opened, epoch = opened_in(state.tree, seat), state.processes[seat].epoch
+            if duty is stored.tidy:
+                # As often as there is something to do.
+                if place <= END and epoch is not None and stored.has_to_tidy(state.objects, whose, state.tree):
+                    left = tuple(sorted(share for at, share in state.objects.leaving if at == whose))
+                    begun = self._kernel.begin(duty, REPLICAS[seat], fx.Epoch(epoch), left)
+                    yield f"{whose} begins to tidy", self._settled(state, seat, at, begun)
+                continue
             if place == NOT_BEGUN and epoch is not None and (opened or duty in (roll, clean)):
                 terms: tuple[Any, ...] = (self.model.known,) if duty is clean else ()
                 if duty not in (roll, clean):
@@ -386,13 +405,21 @@ class Space(small_search.Space[JointState]):
                 after = state._replace(tree=end.tree, budget=end.budget, late=(*state.late, *end.late))
                 yield f"{what} {end.told}", self._settled(after, seat, at, self._kernel.step(place, end.outcome))
         else:
+            left = spent(state.budget, Fault.STORE)
+            if isinstance(effect, PutShares) and left is not None:
+                for what_else, objects, outcome in stored.put_in_doubt(state.objects, SEATS[seat], effect):
+                    after = state._replace(objects=objects, budget=left)
+                    yield f"{what} {what_else}", self._settled(after, seat, at, self._kernel.step(place, outcome))
             after, outcome = self._perform(state, seat, at, effect)
             told = f"{what} {getattr(effect, 'staging', '')}"
             yield told, self._settled(after, seat, at, self._kernel.step(place, outcome))
 
     def _settled(self, state: JointState, seat: int, at: At, place: int) -> JointState:
         """Return a state in which a thread stands at a place, or behind it: what no other thread sees is no step of its own."""
-        while place > END and (isinstance(self._kernel.effect(place), ALONE) or _reads_log(self._kernel.effect(place))):
+        at_once = (*ALONE, *stored.AT_ONCE)
+        while place > END and (
+            isinstance(self._kernel.effect(place), at_once) or _reads_log(self._kernel.effect(place))
+        ):
             state, outcome = self._perform(state, seat, at, self._kernel.effect(place))
             place = self._kernel.step(place, outcome)
         return self._at(state, at, place)
@@ -411,7 +438,8 @@ class Space(small_search.Space[JointState]):
             case fx.RemoveStaging(staging):
                 if at.kind == "start" and (SEATS[seat], staging) in state.folders:
                     self.probes.add("swept")
-                return state._replace(folders=state.folders - {(SEATS[seat], staging)}), None
+                objects = state.objects.without_folder(SEATS[seat], staging)
+                return state._replace(folders=state.folders - {(SEATS[seat], staging)}, objects=objects), None
             case ReadQueue():
                 # Everything in the log counts as pulled and not executed, so that a sweep may take none of it.
                 queue = (Queued(index, entry, NOTHING) for index, entry in log_of(state.tree, REPLICAS[seat].table))
@@ -429,16 +457,20 @@ class Space(small_search.Space[JointState]):
                 return self._judge(state, at.number, paths), answer(state.tree, effect)
             case Tell(outcome):
                 return self._hear(state, at.number, outcome), None
-        if isinstance(effect, MEMORY):
+        if isinstance(effect, (*MEMORY, *stored.SHARE_EFFECTS)):
             return self._remember(state, seat, at, effect)
         return state, answer(state.tree, effect)
 
     def _remember(self, state: JointState, seat: int, at: At, effect: Any) -> tuple[JointState, Any]:
-        """Perform an effect on the memory of a process."""
+        """Perform an effect on the memory of a process, or on its objects."""
         process, me, epoch = state.processes[seat], _me(SEATS[seat], state.processes[seat].number), fx.Epoch(0)
         if process.epoch is not None:
             epoch = fx.Epoch(process.epoch)
         sent = state.sent[at.number] if at.kind == "insert" else Sent()
+        if isinstance(effect, stored.SHARE_EFFECTS):
+            self.probes |= {"deleted"} if isinstance(effect, DeleteObjects) else set()
+            objects, outcome = stored.perform(state.objects, SEATS[seat], effect)
+            return state._replace(objects=objects), outcome
         match effect:
             case AcceptRows(request):
                 staging = self._staging(state, request, seat)

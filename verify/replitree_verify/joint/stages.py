@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core.entries import GetEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.insert.quorum import give_up, join
 from replitree.protocol.program.sharded.coordinator import JointRequest, KeepOwn, TakeOwn, insert_jointly
 from replitree.protocol.program.sharded.participant import (
     AcceptRows,
@@ -22,7 +20,6 @@ from replitree.protocol.program.sharded.participant import (
 )
 from replitree.protocol.program.sharded.token_cleaner import clean_joint_tokens
 from replitree.protocol.program.stages import AwaitCleaning, End, ReportTrouble, Stage, Then
-from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.state.start import sweep_staging
 from replitree.protocol.upkeep.clean_blocks import Block, Window
@@ -38,6 +35,13 @@ class Tell:
 @dataclass(frozen=True, slots=True)
 class ReadQueue:
     """A replica has pulled all of its log.  Outcome: `Loaded`."""
+
+
+@dataclass(frozen=True, slots=True)
+class HasLeft:
+    """A replica has let go of a share that had left its disk."""
+
+    share: str
 
 
 MEMORY = (
@@ -87,24 +91,6 @@ def let_go(participant: Participant) -> Stage:
     ended = yield from give_up_prepared()
     assert isinstance(ended, End)
     yield Tell(ended.outcome)
-    return None
-
-
-def count(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry) -> Stage:
-    """Count a replica for an insert that it has executed."""
-    yield from join(replica, epoch, index, entry)
-    return None
-
-
-def lose_patience(replica: Replica, epoch: fx.Epoch, index: fx.LogIndex, entry: GetEntry) -> Stage:
-    """Give up an insert whose quorum is open."""
-    yield from give_up(replica, epoch, index, entry)
-    return None
-
-
-def roll(replica: Replica, epoch: fx.Epoch) -> Stage:
-    """Let the log of a shard go on below another parent."""
-    yield from roll_over(replica, epoch)
     return None
 
 

@@ -19,12 +19,9 @@ from replitree.protocol.core.entries import (
     SettleEntry,
     encode_entry,
 )
-from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import encode_log, next_index
-from replitree.protocol.insert.quorum import give_up, join
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.stages import Stage
-from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.sharded.joint_insert import JointInsert, MapChanged, joint_insert
 from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval
 from replitree.protocol.sharded.moves.carry import (
@@ -66,6 +63,7 @@ from replitree_verify.moves.logs import (
     shown_in,
 )
 from replitree_verify.moves.model import Model, Put
+from replitree_verify.process.log_duties import count, lose_patience, roll
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
@@ -176,24 +174,6 @@ def turn_back() -> Stage:
     return None
 
 
-def count(replica: Replica, index: fx.LogIndex, entry: GetEntry) -> Stage:
-    """Count a replica for an insert that it has executed."""
-    yield from join(replica, EPOCH, index, entry)
-    return None
-
-
-def lose_patience(replica: Replica, index: fx.LogIndex, entry: GetEntry) -> Stage:
-    """Give up an insert whose quorum is open."""
-    yield from give_up(replica, EPOCH, index, entry)
-    return None
-
-
-def roll(replica: Replica) -> Stage:
-    """Let the log of a shard go on below another parent."""
-    yield from roll_over(replica, EPOCH)
-    return None
-
-
 class Space(small_search.Space[MovesState]):
     """The states of a model.
 
@@ -295,7 +275,9 @@ class Space(small_search.Space[MovesState]):
             # Before an insert is open in its shard there is nothing to count, and nothing to give up.
             opened = opened_in(state.tree, seat % 2)
             stands = (
-                self._kernel.begin(duty, here(state.tree, seat), *opened[0]) if place == NOT_BEGUN and opened else place
+                self._kernel.begin(duty, here(state.tree, seat), EPOCH, *opened[0])
+                if place == NOT_BEGUN and opened
+                else place
             )
             while stands > END and not isinstance(self._kernel.effect(stands), fx.Commit):
                 stands = self._kernel.step(stands, _looked_up(state.tree, self._kernel.effect(stands)))
@@ -315,7 +297,7 @@ class Space(small_search.Space[MovesState]):
             tree = committed(state.tree, (fx.Set(COMMANDS, b"", fx.ANY_VERSION), *appends))
             yield "a command comes", state._replace(tree=tree, commands=state.commands - 1)
         for shard in state.rolls:
-            place, tree = self._kernel.begin(roll, here(state.tree, shard)), state.tree
+            place, tree = self._kernel.begin(roll, here(state.tree, shard), EPOCH), state.tree
             while place != END:
                 tree, outcome = _performed(tree, self._kernel.effect(place))
                 place = self._kernel.step(place, outcome)

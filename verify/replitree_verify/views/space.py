@@ -29,10 +29,10 @@ from replitree.protocol.program.stages import (
     Then,
 )
 from replitree.protocol.propose.propose import Proposer
-from replitree.protocol.propose.roll_over import roll_over
 from replitree.protocol.propose.views import NewView
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
+from replitree_verify.process.log_duties import roll
 from replitree_verify.views.model import Model
 from replitree_verify.views.tables import SOURCE, TARGET, VIEW, begun_at, rows_below
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
@@ -130,12 +130,6 @@ def alter(replica: Replica, request: fx.RequestId, version: fx.Version) -> Stage
     proposer = Proposer(layout.at_pointer(replica, accepted.log_from), accepted.me, accepted.log_from)
     entry = AlterEntry(replica.name, fx.EntryId("alter"), "drop c", version + 2)
     return Then(give_command, (proposer, accepted.epoch, request, entry, (b"", version), (), views))
-
-
-def roll(replica: Replica, epoch: fx.Epoch) -> Stage:
-    """Let a log go on below another parent."""
-    yield from roll_over(replica, epoch)
-    return None
 
 
 class Space(small_search.Space[ViewState]):

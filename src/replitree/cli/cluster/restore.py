@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.options import Json, Yes, check_name
+from replitree.cli.options import Json, Yes, check_hosted
 from replitree.cli.output import Output, byte_size, confirm, counted
 from replitree.errors import BadInput, ReplitreeError
 
@@ -56,7 +56,7 @@ def restore(
     if table is None:
         _restore_all(config, dry_run=dry_run, yes=yes, as_json=as_json)
         return
-    check_name(table)
+    check_hosted(table)
     server = load_config(config)
     if not dry_run:
         question = f"Let the parts on the disk of {server.name} be the table {table}? What only others have is set aside there."

@@ -68,9 +68,14 @@ def storage(table: Name, how: ChangeOptions, policy: Storage = None) -> None:
             result = connection.table(table).set_storage(policy, command_id=how.command_id, timeout_s=how.wait)
             show(how.out, table, result, "storage changed; its parts move there one by one")
             return
-        replicas = connection.status(table).tables[0].replicas
+        shown = connection.status(table).tables
         now = connection.table(table).definition.storage
-    moves = [(replica.name, replica.moving) for replica in replicas]
+    # Of a sharded table each shard has parts of its own to move.
+    moves = [
+        (replica.name if len(shown) == 1 else f"{each.name} {replica.name}", replica.moving)
+        for each in shown
+        for replica in each.replicas
+    ]
     value = {
         "table": table,
         "storage": now,

@@ -302,8 +302,12 @@ class JointInserter:
                     shares[share.shard] = share
                 found = self._commit(shares, first, terms, deadline, doubt)
                 if found is not None:
-                    if found.outcome in ("inserted", "duplicate"):
+                    if found.outcome == "inserted":
                         shares.clear()
+                        return found
+                    if found.outcome == "duplicate":
+                        # What was prepared for it is given up; if it is the insert itself, its replicas know that it was taken.
+                        doubt.is_open = False
                         return found
                     if found.outcome == "map_changed":
                         # The token is looked at first, and what is on its way has the same map: a doubt is over.
@@ -376,7 +380,7 @@ class JointInserter:
             upload, manifests = rows.upload, rows.manifests
         else:
             upload, manifests = inserter.fill(cut(rows, inserter.definition), seconds)
-        described = msgspec.json.encode({"manifests": manifests, "pieces": upload.pieces})
+        described = msgspec.json.encode({"manifests": manifests, "pieces": upload.pieces, "tags": upload.tags})
 
         def take(replica: ReplicaInfo, left: float) -> _PreparedShare:
             path = f"{upload.route}/prepare?{query}"

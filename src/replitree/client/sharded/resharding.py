@@ -34,6 +34,7 @@ from replitree.protocol.sharded.shard_map import (
     moving,
     rebalanced,
 )
+from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.storage.schema.definition import decode_definition
 from replitree.storage.schema.merge_policy import PolicyKind
 from replitree.storage.schema.shard_definition import shard_definition
@@ -258,6 +259,7 @@ def _create_shard(
                 fx.Check(places.life(place, info.incarnation), fx.ANY_VERSION),
                 fx.Check(layout.shard_map(place), info.map_version),
                 *table_nodes(table, *values, encode_log(table)),
+                *(sharing_nodes(table) if its.is_shared else ()),
                 # A shard's columns have one version for each change, as those of the shards beside it.
                 *(fx.Set(path, values[1], fx.Version(version)) for version in range(columns.version)),
                 fx.Set(

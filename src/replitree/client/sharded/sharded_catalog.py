@@ -201,9 +201,8 @@ class Sharding:
         if self.shards > self.buckets:
             raise BadInput(f"{self.shards} shards can't share {self.buckets} buckets: ask for as many buckets at least")
         shard_key(definition, self.key)
-        for what, is_set in (("a change feed", bool(definition.feed)), ("an object store", definition.is_shared)):
-            if is_set:
-                raise BadInput(f"a sharded table can't have {what} yet: leave it out, or leave out shard_by")
+        if definition.feed:
+            raise BadInput("a sharded table can't have a change feed yet: leave it out, or leave out shard_by")
         if definition.policy.text != PLAIN.text and not set(self.key) <= set(definition.order_by):
             raise BadInput(
                 f"with the policy {definition.policy.text} rows with equal order keys must lie in one shard: shard by columns"
@@ -271,8 +270,14 @@ def new_sharded(
 ) -> NewSharded:
     """Return what is created for a sharded table."""
     from replitree.protocol.sharded.creation import NewShard, NewSharded
+    from replitree.protocol.shares.table_store import sharing_nodes
 
     shards = [(number, shard_definition(definition, number)) for number in shard_map.shards]
+
+    def nodes_of_store(number: Shard) -> tuple[fx.Create, ...]:
+        place = places.shard_place(root, definition.name, number, incarnation)
+        return sharing_nodes(place) if definition.is_shared else ()
+
     return NewSharded(
         root,
         definition.name,
@@ -281,7 +286,10 @@ def new_sharded(
         definition.encode_columns(),
         encode_placement(placement),
         shard_map,
-        tuple(NewShard(number, each.encode_metadata(), each.encode_columns()) for number, each in shards),
+        tuple(
+            NewShard(number, each.encode_metadata(), each.encode_columns(), nodes_of_store(number))
+            for number, each in shards
+        ),
     )
 
 
@@ -314,6 +322,7 @@ def drop(catalog: Catalog, name: str, timeout_s: float) -> None:
     CoordinationUnavailable, Unavailable
         It is not known how far the drop is, or replicas have not left in time; drop it again.
     """
+    from replitree.client.transport.left_objects import note_left
     from replitree.protocol.sharded.removal import Dropping, ShardedRemoval, begin_drop, drop_step, shards_left
 
     deadline = time.monotonic() + timeout_s
@@ -322,8 +331,9 @@ def drop(catalog: Catalog, name: str, timeout_s: float) -> None:
         raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
     if not isinstance(begun, Dropping):
         raise CoordinationUnavailable(f"whether the drop of {name!r} has begun is not known; drop it again")
+    noted = frozenset[str]()
     while True:
-        outcome = catalog.run(drop_step(begun))
+        outcome = catalog.run(drop_step(begun, noted))
         if outcome is ShardedRemoval.DONE:
             return
         left: Mapping[str, list[str]] = {}
@@ -333,7 +343,11 @@ def drop(catalog: Catalog, name: str, timeout_s: float) -> None:
             for replica in present:
                 # A replica without a session can't leave by itself; when it starts again it finds the table gone.
                 if not replica.active:
-                    catalog.run(leave_table(Replica(shard, replica.name)))
+                    catalog.run(leave_table(Replica(shard, replica.name), shared=catalog.is_shared(shard)))
+            # The shard is marked, so no replica joins it any more.
+            if not present and shard.name not in noted:
+                note_left(catalog.coordination(), catalog.root, shard)
+                noted |= {shard.name}
         if time.monotonic() > deadline:
             if outcome is ShardedRemoval.UNSETTLED:
                 raise CoordinationUnavailable(f"how far the drop of {name!r} is, is not known; drop it again")

@@ -84,7 +84,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "restore_to": "go back to an earlier version",
     "resume_merges": "pause merges",
     "set_feed": "have a change feed",
-    "set_storage": "move to another storage",
     "status": "tell its status here: ask `Connection.status`",
     "streams": "have streams",
     "tag": "have tags",

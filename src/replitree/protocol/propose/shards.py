@@ -8,7 +8,7 @@ The replica that proposes is one of any shard::
     of a change of settings: Set(sharded/<D>/metadata @ version),
     for each shard: Check(its log's open parent),
         of a mutation: Check(columns @ version); of a change of columns: Set(columns @ version);
-        of a change of settings: Set(metadata @ version),
+        of a change of settings: Set(metadata @ version), and the nodes of an object store when the shard gets its first one,
     for each shard: Create(log-…)
 
 So a command is in all shards at one transaction of coordination (D5): a cut has it whole or not at all.  In each shard it is an
@@ -39,7 +39,7 @@ shards have executed the command: its client asks a replica of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -96,6 +96,8 @@ class ShardsCommand:
         Of a change of columns: the new value of the nodes, and the version of those that it was made from.
     settings
         Of a change of settings: makes the new value of a node ``metadata`` from the old one.  Each shard has its own.
+    beside
+        Of a change of settings: what else the commit does in a shard, from the shard's place and the old and the new value.
     scopes
         Of a mutation: its scope in each shard, by the shard's name; one that is not there concerns all parts.
     owners
@@ -105,6 +107,7 @@ class ShardsCommand:
     entry: Command
     columns: tuple[bytes, int] | None = None
     settings: Callable[[bytes], bytes] | None = None
+    beside: Callable[[TablePlace, bytes, bytes], tuple[fx.Operation, ...]] | None = None
     scopes: Mapping[str, ShardScope] = field(default_factory=dict)
     owners: Callable[[ShardMap], Collection[Shard]] | None = None
 
@@ -360,6 +363,7 @@ def _plan(own: TablePlace, asked: ShardsCommand, bytes_max: int) -> fx.Procedure
             fx.Create(layout.log_create(each.place), encode_entry(entry), sequential=True) for each, entry in entries
         )
 
+    operations += _beside(asked, targets)
     # The entries come last, in the order of the shards.
     appends = appended(asked)
     if bytes_of((*operations, *appends)) > bytes_max:
@@ -371,6 +375,14 @@ def _plan(own: TablePlace, asked: ShardsCommand, bytes_max: int) -> fx.Procedure
             f" {bytes_max:,} are the limit"
         )
     return _Plan(take, columns, (*operations, *appends), targets)
+
+
+def _beside(asked: ShardsCommand, targets: tuple[_Target, ...]) -> Iterator[fx.Operation]:
+    """Give what a change of settings does in the shards beside the settings themselves."""
+    for each in targets:
+        if asked.settings is not None and asked.beside is not None and each.metadata is not None:
+            before = each.metadata.value
+            yield from asked.beside(each.place, before, asked.settings(before))
 
 
 __all__ = ["ProposedInShards", "ShardScope", "ShardsCommand", "ShardsOutcome", "find_in_shards", "propose_to_shards"]

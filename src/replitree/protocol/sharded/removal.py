@@ -18,6 +18,7 @@ names the life of this incarnation, or the mark of the shard's own drop, so a la
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
@@ -41,7 +42,8 @@ class ShardedRemoval(Enum):
     MISSING
         There is no such sharded table.
     SHARDS_LEFT
-        The drop has begun, and shards still have replicas: they leave by themselves, or the caller takes them out.
+        The drop has begun, and shards still have replicas: they leave by themselves, or the caller takes them out.  Or the
+        caller has not noted yet what a shard has left in its object store.
     UNSETTLED
         It is not known how far it is: repeat it.
     """
@@ -122,17 +124,27 @@ def shards_left(dropping: Dropping) -> fx.Procedure[tuple[TablePlace, ...]]:
     )
 
 
-def drop_step(dropping: Dropping) -> fx.Procedure[ShardedRemoval]:
+def drop_step(dropping: Dropping, noted: Collection[str] | None = None) -> fx.Procedure[ShardedRemoval]:
     """Go on with a drop as far as it goes now.
 
     Replicas with a session leave a shard once its drop is marked; those without are taken out by the caller
     (`protocol.membership.table.leave_table`), and then this is repeated.
+
+    Parameters
+    ----------
+    dropping
+        Which drop.
+    noted
+        The shards whose nodes may go: the caller has noted what they have left in an object store.  None: all.
     """
     left = False
     for shard in (yield from shards_left(dropping)):
         marked = yield from mark_dropped(shard)
         if marked is TableOutcome.MISSING:
             # It is gone, or is that of a later table: then this drop has been ended by another process.
+            continue
+        if noted is not None and shard.name not in noted:
+            left = True
             continue
         removed = yield from remove_table(shard)
         if TableOutcome.UNSETTLED in (marked, removed):

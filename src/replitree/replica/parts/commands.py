@@ -47,11 +47,11 @@ from replitree.protocol.propose.propose import COLUMNS_CHANGED, STORAGE_CHANGED,
 from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand, ShardScope
 from replitree.protocol.sharded.places import is_shard_name, sharded_name
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
-from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.protocol.state.mutation_scope import scoped
 from replitree.protocol.state.pull import Place
 from replitree.replica.kit.payloads import Detached
 from replitree.replica.kit.usable_store import check_usable
+from replitree.replica.parts.changed_storage import changed_store, placed
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges, OptimizeWish
 from replitree.replica.parts.shards_commands import ShardsCommands, refuse_for_shards
@@ -63,7 +63,7 @@ from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import is_partition_id
 from replitree.storage.schema.definition import TableDefinition, decode_definition
 from replitree.storage.schema.retention import parse_feed, parse_keep, written_retention
-from replitree.storage.schema.storage_policy import LOCAL, StorageKind, parse_storage, switched
+from replitree.storage.schema.storage_policy import LOCAL, StorageKind, parse_storage
 
 if TYPE_CHECKING:
     from replitree.storage.sql.mutation import MutationCommand
@@ -337,8 +337,6 @@ class Commands:
         ReadOnly, Unavailable, OutcomeUnknown
             As `mutate`.
         """
-        if self._shards is not None:
-            raise refuse_for_shards(self._context.replica.table.name, "move to another storage")
         asked, wanted = parse_storage(storage), _id(command_id)
         known = self._find(wanted) if command_id is not None else None
         if known is None and asked.kind is not StorageKind.LOCAL:
@@ -348,8 +346,9 @@ class Commands:
                 raise type(error)(
                     f"replica {self._context.replica.name} can't use the object store: {error}"
                 ) from error
+        is_sharded = self._shards is not None
         return self._change_settings(
-            wanted, known, lambda before: replace(before, storage=switched(before.placement, asked).text)
+            wanted, known, lambda before: placed(before, asked, of_shards=is_sharded and not is_shard_name(before.name))
         )
 
     def set_keep(self, keep: str, command_id: str | None) -> tuple[Appended, TableDefinition]:
@@ -408,7 +407,8 @@ class Commands:
         definition, version, _ = self._context.definitions.read_nodes()
         if definition.placement.kind is StorageKind.LOCAL and definition.is_shared:
             try:
-                self._append_settings(_id(None), definition, replace(definition, storage=LOCAL), version)
+                # A shard forgets the store by itself: what the others have there is theirs.
+                self._append_settings(_id(None), definition, replace(definition, storage=LOCAL), version, alone=True)
             except SchemaMismatch as error:
                 raise Unavailable(str(error)) from error
 
@@ -421,19 +421,17 @@ class Commands:
         *,
         says_retention: bool = False,
         change: Callable[[TableDefinition], TableDefinition] | None = None,
+        alone: bool = False,
     ) -> Appended:
         """Append a change of settings; the nodes of a store are made with the table's first store, and go with its last one.
 
-        `change`: makes the settings of another shard from those that it has.
+        `change`: makes the settings of another shard from those that it has.  `alone`: other shards stay as they are.
         """
         table = self._context.replica.table
         operations: tuple[fx.Operation, ...] = (fx.Set(layout.metadata(table), after.encode_metadata(), version),)
         if after.storage != before.storage:
             operations = (*self._check_change(before, after).unchanged(table), *operations)
-        if after.is_shared and not before.is_shared:
-            operations += sharing_nodes(table)
-        if before.is_shared and not after.is_shared:
-            operations += tuple(fx.Delete(node.path, fx.ANY_VERSION) for node in reversed(sharing_nodes(table)))
+        operations += changed_store(table, before, after)
         entry = StorageEntry(self._context.replica.name, command, after.storage)
         if says_retention:
             # Replicas that do not know `keep` stop before an entry in format 2; those that do not know `feed`, at the node
@@ -446,7 +444,10 @@ class Commands:
             def settings(metadata: bytes) -> bytes:
                 return changed(decode_definition(metadata, columns)).encode_metadata()
 
-        appended = self._append(entry, storage=operations, settings=settings)
+        if alone:
+            appended = self._append_here((entry, False, None, operations, NO_VIEWS))
+        else:
+            appended = self._append(entry, storage=operations, settings=settings)
         self._context.definitions.expect_storage()
         return appended
 
@@ -535,9 +536,18 @@ class Commands:
             Of a shard, as of `ShardsCommand`.
         """
         if self._shards is not None:
-            for_all = ShardsCommand(entry, columns, settings, scopes, owners)
+            beside = None if settings is None else self._shards.store_nodes
+            for_all = ShardsCommand(entry, columns, settings, beside, scopes, owners)
             return self._in_shards(entry.id, self._shards.append(for_all, look))
-        asked = (entry, look is not None, columns, storage, views)
+        return self._append_here((entry, look is not None, columns, storage, views), look)
+
+    def _append_here(
+        self,
+        asked: tuple[Command, bool, tuple[bytes, int] | None, tuple[fx.Operation, ...], Views],
+        look: Callable[[], _PartsHere] | None = None,
+    ) -> Appended:
+        """Append a command to the log of this table, also when it is a shard; `asked` is what `accept_command` takes."""
+        entry = asked[0]
         match append_command(self._context, self._availability, accept_command, entry.id, asked, look):
             case fx.Inserted(index):
                 return Appended(entry.id, index)

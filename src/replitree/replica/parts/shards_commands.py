@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING
 from replitree.errors import BadInput, ReadOnly, SchemaMismatch, Unavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.program.sharded.shards_command import accept_shards_command
 from replitree.protocol.propose.propose import COLUMNS_CHANGED, Forgotten
 from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand, find_in_shards
 from replitree.protocol.sharded.places import sharded_name
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map
+from replitree.replica.parts.changed_storage import changed_store
 from replitree.replica.perform.appending import forgotten, run_command
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import TableContext
-from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.definition import TableDefinition, decode_definition
 
 if TYPE_CHECKING:
     from replitree.storage.sql.mutation import MutationCommand
@@ -59,6 +61,11 @@ class ShardsCommands:
             raise ReadOnly(f"nothing was changed: {answer.reason}")
         assert isinstance(answer, ProposedInShards)
         return answer
+
+    def store_nodes(self, shard: TablePlace, before: bytes, after: bytes) -> tuple[fx.Operation, ...]:
+        """Return what makes the nodes of a shard's object store, from the old and the new value of its node ``metadata``."""
+        columns = self._context.definitions.current.encode_columns()
+        return changed_store(shard, decode_definition(before, columns), decode_definition(after, columns))
 
     def find(self, command: fx.EntryId) -> ProposedInShards | None:
         """Look whether a command with this id is in the logs.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.rescue.restore import NotRestored, Restored, choose_parts, detached_parts, restore
 from replitree.protocol.rescue.restore_shared import RestoredShares
+from replitree.protocol.sharded.places import is_shard_name, sharded_name
 from replitree.protocol.shares.share import ShareId
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.data_folder import lock_data_folder
@@ -104,12 +105,14 @@ def restore_table(
     ReplicaBusy
         The server runs: stop it first.
     BadInput
-        The disk has no such table, or more than one; or coordination has the table; or its object store is another one.
+        The disk has no such table, or more than one; or coordination has the table; or its object store is another one; or the
+        table is sharded.
     StoreError, NotAuthorized
         Its object store gives no answer, or refuses.
     Unavailable
         It was not finished; do it again.
     """
+    check_not_sharded(name, kept_tables(Path(config.data) / "tables"))
     layout.check_table_name(name)
     with _locked(Path(config.data)):
         folder, definition = find_table(Path(config.data) / "tables", name, table_id)
@@ -144,6 +147,32 @@ def restore_table(
         )
         done = _write(config, definition, {part: whole[part].content for part in chosen}, shared)
         return msgspec.structs.replace(report, first=done.first, already=done.already)
+
+
+def check_not_sharded(name: str, kept: Collection[str]) -> None:
+    """Refuse to restore a sharded table, or a shard of one.
+
+    One disk does not tell what belongs together in all shards: which shard owns a row, and which joint inserts and commands
+    have taken place in all of them.
+
+    Parameters
+    ----------
+    name
+        What is to be restored.
+    kept
+        The names of the tables on the disk.
+
+    Raises
+    ------
+    BadInput
+        It is one.
+    """
+    if is_shard_name(name) or any(is_shard_name(each) and sharded_name(each) == name for each in kept):
+        raise BadInput(
+            f"table {sharded_name(name)!r} is sharded, and no disk tells which rows belong to which shard, nor which inserts"
+            " are in all shards: restore a copy of coordination instead, or read the parts and insert them into a new table"
+            " (docs/sharded-stores.md)"
+        )
 
 
 def objects_of(definition: TableDefinition) -> ShareObjects:

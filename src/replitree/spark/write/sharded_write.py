@@ -14,7 +14,9 @@ version of the map of step 1.  If the map has changed since, nothing is inserted
 Which shard gets a row decides `split_by_shard` in the task, by the hash with which reads leave out shards.  Before that, a job
 with many tasks brings the rows of each shard together: by Spark's own ``xxhash64``, which is the same function.
 
-Absent on purpose: overwrites, changes of columns, and object stores, which a sharded table can't have.
+Of a table in an object store the tasks that reach the store put the files of each shard there, into the objects of that shard.
+
+Absent on purpose: overwrites, and changes of columns.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -33,11 +35,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.datasource import WriterCommitMessage
 
 from replitree import private
+from replitree.client.insert.stored_upload import Tags
 from replitree.client.insert.terms import Terms
 from replitree.client.insert.upload import Upload, discard_upload, renewed
 from replitree.client.sharded.joint import FilledUpload, JointInsertResult
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.table import Table
+from replitree.client.transport.stored import Through
 from replitree.decoding import msgpack_decoder
 from replitree.errors import BadInput, OutcomeUnknown, ReplitreeError, SchemaMismatch, Unavailable
 from replitree.protocol.sharded.places import shard_number
@@ -45,6 +49,8 @@ from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, en
 from replitree.spark.session.columns import conformed, quoted
 from replitree.spark.session.tasks import run_over_rows
 from replitree.spark.write.shuffle import has_many_tasks, with_groups
+from replitree.spark.write.store_write import offered
+from replitree.spark.write.task_insert import is_in_reach
 from replitree.spark.write.write_commit import MARK, discard_job, gathered, remove_scratch
 from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of, write_task
 from replitree.storage.parts.manifest import decode_manifest
@@ -55,7 +61,7 @@ from replitree.wire.errors_http import error_from
 from replitree.wire.upload_life import Writer
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 OPENED_AT_ONCE = 8
 """Uploads opened at once."""
@@ -118,7 +124,11 @@ class ShardedMessage(WriterCommitMessage):
 
 
 def plan_sharded(
-    table: ShardedTable, names: Sequence[str], timeout_s: float, writer: Writer | None = None
+    table: ShardedTable,
+    names: Sequence[str],
+    timeout_s: float,
+    writer: Writer | None = None,
+    through: Through | None = None,
 ) -> ShardedJob:
     """Read the map, and open an upload in each shard.
 
@@ -130,11 +140,15 @@ def plan_sharded(
         How long a replica may take to open an upload, in seconds.
     writer
         The process that will commit; this one by default.
+    through
+        As of `replitree.spark.write.write.insert_df`.
 
     Raises
     ------
     TableNotFound
         The table was dropped.
+    BadInput
+        The rows have to go into an object store, and a shard takes nothing from one.
     Unavailable
         No replica of a shard takes an upload; nothing stays open.
     """
@@ -151,13 +165,21 @@ def plan_sharded(
     with ThreadPoolExecutor(OPENED_AT_ONCE, "replitree-open") as pool:
         found = list(pool.map(open_one, info.map.shards))
     opened = {at: each for at, each in found if isinstance(each, Upload)}
-    problem = next((each for _, each in found if isinstance(each, ReplitreeError)), None)
-    if problem is not None:
+    columns = [column.name for column in table.definition.columns]
+    try:
+        for _, each in found:
+            if isinstance(each, ReplitreeError):
+                raise each
+        jobs = {
+            at: job_of(
+                shards[at].definition, columns, table.http, upload, store=offered(upload, through), through=through
+            )
+            for at, upload in opened.items()
+        }
+    except ReplitreeError:
         for upload in opened.values():
             discard_upload(upload, table.http)
-        raise problem
-    columns = [column.name for column in table.definition.columns]
-    jobs = {at: job_of(shards[at].definition, columns, table.http, upload, store="") for at, upload in opened.items()}
+        raise
     for job in jobs.values():
         if job.scratch is not None:
             private.make_folder(job.scratch)
@@ -250,14 +272,19 @@ def map_changed(name: str) -> Unavailable:
 
 
 class _TaskPieces(msgspec.Struct, frozen=True):
-    """A task's message to its driver: shard, folder and manifests of each piece, or why its rows can't be inserted."""
+    """A task's message to its driver: shard, folder, manifests and tags of each piece, or why its rows can't be inserted."""
 
-    pieces: tuple[tuple[int, str, tuple[bytes, ...]], ...] = ()
+    pieces: tuple[tuple[int, str, tuple[bytes, ...], Tags | None], ...] = ()
     problem: dict[str, str] = {}
 
 
 def insert_sharded(
-    table: ShardedTable, frame: DataFrame, terms: Terms, *, shuffle: bool | None = None
+    table: ShardedTable,
+    frame: DataFrame,
+    terms: Terms,
+    *,
+    shuffle: bool | None = None,
+    through: Through | None = None,
 ) -> JointInsertResult:
     """Insert the rows of a Spark DataFrame into all shards that they belong to, all or none: see `insert_df`.
 
@@ -265,12 +292,13 @@ def insert_sharded(
     """
     rows = conformed(frame, table.definition)
     for _ in range(MAPS_MAX):
-        job = plan_sharded(table, rows.columns, terms.timeout_s)
+        job = plan_sharded(table, rows.columns, terms.timeout_s, through=through)
         with ExitStack() as stack:
             for own in job.jobs.values():
                 stack.enter_context(renewed(own.opened, table.http))
                 stack.callback(remove_scratch, own)
             try:
+                job = _in_reach(frame.sparkSession, job)
                 result = commit_by_shard(job, table, _staged_rows(rows, table, job, shuffle=shuffle), terms)
             except OutcomeUnknown:
                 # Not discarded: replicas may be about to take the uploads.
@@ -282,6 +310,18 @@ def insert_sharded(
         if result is not None:
             return result
     raise map_changed(table.name)
+
+
+def _in_reach(spark: SparkSession, job: ShardedJob) -> ShardedJob:
+    """Return a job whose tasks put nothing into the object store if Spark's workers do not reach it; a log says why.
+
+    Errors as of `is_in_reach`.
+    """
+    # All shards lie in one store, and credentials are those of the workers.
+    first = job.jobs[min(job.jobs)]
+    if not first.store or is_in_reach(spark, first.table, replace(first.opened, store=first.store), first.through):
+        return job
+    return replace(job, jobs={shard: replace(own, store="") for shard, own in job.jobs.items()})
 
 
 def _staged_rows(rows: DataFrame, table: Table, job: ShardedJob, *, shuffle: bool | None) -> list[ShardedMessage]:
@@ -300,8 +340,8 @@ def _staged_rows(rows: DataFrame, table: Table, job: ShardedJob, *, shuffle: boo
         messages.append(
             ShardedMessage(
                 [
-                    (Shard(shard), StagedMessage(folder, tuple(map(decode_manifest, manifests))))
-                    for shard, folder, manifests in each.pieces
+                    (Shard(shard), StagedMessage(folder, tuple(map(decode_manifest, manifests)), tags))
+                    for shard, folder, manifests, tags in each.pieces
                 ]
             )
         )
@@ -325,7 +365,7 @@ def _told(job: ShardedJob, batches: Iterator[pa.RecordBatch]) -> bytes:
         # Not raised here: Spark would try the task again, with the same end.
         told = _TaskPieces(problem={"error": type(error).__name__, "message": str(error)})
     else:
-        told = _TaskPieces(tuple((shard, each.folder, each.manifests) for shard, each in message.staged))
+        told = _TaskPieces(tuple((shard, each.folder, each.manifests, each.tags) for shard, each in message.staged))
     return msgspec.msgpack.encode(told)
 
 

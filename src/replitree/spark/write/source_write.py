@@ -130,7 +130,7 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
             for is_asked, what in ((overwrite, "be overwritten"), ("record" in options, "have its history recorded")):
                 if is_asked:
                     raise not_yet(table.name, what)
-            planned = plan_sharded(table, names, seconds(options, TIMEOUT_S), driver_process())
+            planned = plan_sharded(table, names, seconds(options, TIMEOUT_S), driver_process(), through)
             return WritePlan(dict(options), planned, token, None, batch)
         number_by = numbering_column(options, table, names, overwrite=overwrite)
         upload = table.inserter.open_upload(seconds(options, TIMEOUT_S), driver_process())

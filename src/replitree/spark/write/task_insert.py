@@ -36,7 +36,7 @@ from replitree.spark.write.store_write import offered
 from replitree.spark.write.write_commit import commit_staged
 from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of, scratch_folder, write_task
 from replitree.storage.parts.manifest import decode_manifest
-from replitree.storage.schema.definition import decode_definition
+from replitree.storage.schema.definition import TableDefinition, decode_definition
 from replitree.wire.errors_http import error_from
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class _TaskResult(msgspec.Struct, frozen=True):
     problem: dict[str, str] = {}
 
 
-def is_in_reach(spark: SparkSession, table: Table, upload: Upload, through: Through | None = None) -> bool:
+def is_in_reach(spark: SparkSession, table: TableDefinition, upload: Upload, through: Through | None = None) -> bool:
     """Whether tasks shall put into the store of an upload, and Spark's workers reach it; where they do not, a log says why.
 
     Raises
@@ -69,7 +69,7 @@ def is_in_reach(spark: SparkSession, table: Table, upload: Upload, through: Thro
     store = offered(upload, through)
     if not store:
         return False
-    definition = (table.definition.encode_metadata(), table.definition.encode_columns())
+    definition = (table.encode_metadata(), table.encode_columns())
     (why,) = run_tasks(spark, [(definition, store)], _why_not)
     if why and through == "store":
         raise StoreError(f"{why}; leave through out, and the rows go through a replica")

@@ -111,11 +111,11 @@ def insert_frame(
 ) -> InsertResult:
     """Insert the rows of a Spark DataFrame, all or none: see `insert_df`."""
     if isinstance(table, ShardedTable):
-        return insert_sharded(table, frame, terms, shuffle=shuffle)
+        return insert_sharded(table, frame, terms, shuffle=shuffle, through=through)
     rows = conformed(frame, table.definition)
     upload = table.inserter.open_upload(terms.timeout_s)
     try:
-        is_stored = is_in_reach(frame.sparkSession, table, upload, through)
+        is_stored = is_in_reach(frame.sparkSession, table.definition, upload, through)
     except BaseException:
         discard_upload(upload, table.http)
         raise

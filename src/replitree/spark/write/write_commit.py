@@ -51,8 +51,6 @@ def commit_staged(
         discard_job(job, table.http)
         nothing = InsertResult(None, 0, "empty", terms.token)
         return table.emptied(nothing, terms.timeout_s) if terms.overwrite == "all" else nothing
-    if any(message.tags is not None for message in staged):
-        return _commit_stored(job, table, staged, terms)
     upload, manifests = gathered(job, table.http, staged)
     result = table.inserter.commit(upload, manifests, terms)
     remove_scratch(job)
@@ -64,6 +62,8 @@ def gathered(
 ) -> tuple[Upload, tuple[PartManifest, ...]]:
     """Make what tasks have staged the files of an upload that can be committed; return it with the manifests of its parts.
 
+    When some tasks have put objects into the store, the files of the others are sent to the replica, which puts them.
+
     Raises
     ------
     BadInput
@@ -71,6 +71,8 @@ def gathered(
     ReplicaUnavailable
         The replica did not do its part; nothing was inserted.
     """
+    if any(message.tags is not None for message in staged):
+        return _gathered_objects(job, http, staged)
     if job.path is not None:
         folder, scratch = job.folder, job.scratch
         assert folder is not None
@@ -97,21 +99,20 @@ def gathered(
     return replace(job.opened, pieces=several), manifests
 
 
-def _commit_stored(job: WriteJob, table: Table, staged: Sequence[StagedMessage], terms: Terms) -> InsertResult:
-    """Make an insert of what is in the object store; the files of other tasks are sent to the replica, which puts them."""
+def _gathered_objects(
+    job: WriteJob, http: HttpClient, staged: Sequence[StagedMessage]
+) -> tuple[Upload, tuple[PartManifest, ...]]:
     upload, tasks = job.opened, list[PutParts]()
     for message in staged:
         if message.tags is not None:
             tasks.append(PutParts(message.decoded(), message.tags))
         else:
             assert job.scratch is not None
-            tasks.append(sent(table.http, upload, job.scratch / message.folder, message.decoded()))
+            tasks.append(sent(http, upload, job.scratch / message.folder, message.decoded()))
     parts = joined(job.table, tasks)
     if job.scratch is not None:
         private.touch(job.scratch / MARK)
-    result = table.inserter.commit(replace(upload, tags=parts.tags), parts.manifests, terms)
-    remove_scratch(job)
-    return result
+    return replace(upload, tags=parts.tags), parts.manifests
 
 
 def gather(

@@ -125,8 +125,6 @@ class JointHandlers(Handlers):
         table, upload, query = self._shard(request), request.match_info["upload"], request.query
         map_version, keep_s = _map_version(query), _keep_s(query)
         body = await read_body(request, CommitBody)
-        if any(manifest.share_id is not None for manifest in body.manifests):
-            raise BadInput("a joint insert takes files that were sent to the replica, not yet objects in a store")
 
         def prepare() -> Participant:
             held = table.prepared_rows.of_upload(upload, keep_s)
