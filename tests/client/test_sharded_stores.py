@@ -26,6 +26,7 @@ from replitree.protocol.sharded.places import shard_number
 from replitree.storage.objects import open_store
 from replitree.storage.parts.encode import stage_table
 from replitree.storage.schema.row_buckets import split_by_shard
+from replitree.wire.sent_batch import SentBatch
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.replica.sharded import commit, nodes_of, prepare
 from tests.waiting import wait_for
@@ -133,6 +134,25 @@ def test_objects_of_tasks_come_into_all_shards_by_one_commit(
     stored = {each.name: cluster.stored(each.definition.table_id) for each in table.find(None).all}
     given = {shard: {str(m.share_id) for m in each.manifests} for shard, each in filled.items()}
     assert stored == {f"d~{shard}": shares for shard, shares in given.items()}
+
+
+def test_a_batch_of_a_stream_that_is_sent_again_leaves_no_objects(
+    connection: Connection, cluster: StoreCluster, tmp_path: Path
+) -> None:
+    table = create(connection, cluster.url)
+    outcomes = []
+    for number in range(2):
+        filled = uploads(table, rows(0, 100), tmp_path / f"{number}")
+        terms = Terms(None, 20.0, batch=SentBatch("app", 1))
+        result = table.joint.commit_uploads(filled, table.info.map_version, terms)
+        assert result is not None
+        outcomes.append(result.outcome)
+        for each in filled.values():
+            discard_upload(each.upload, table.http)
+    assert outcomes == ["inserted", "duplicate"]
+    cluster.wait_settled(table)
+    assert [len(cluster.stored(each.definition.table_id)) for each in table.find(None).all] == [1, 1]
+    assert shown(table) == multiset(rows(0, 100))
 
 
 def test_objects_of_a_job_whose_participant_is_gone_are_deleted(
@@ -315,6 +335,17 @@ def test_all_shards_move_to_a_store_and_back(connection: Connection, cluster: St
     other = f"{cluster.url}-2"
     assert table.set_storage(other).finished
     assert table.refresh().storage == other
+
+
+def test_parts_of_a_tiered_table_go_into_the_store_when_they_are_old(
+    connection: Connection, cluster: StoreCluster
+) -> None:
+    table = create(connection, f"tiered({cluster.url}, older=1s)")
+    table.insert(rows(0, 100))
+    shards = table.find(None).all
+    wait_for(lambda: all(cluster.stored(each.definition.table_id) for each in shards), "all have moved", 60.0)
+    cluster.wait_settled(table)
+    assert shown(table) == multiset(rows(0, 100))
 
 
 def test_a_table_whose_shards_lie_in_a_store_gets_no_other_one(connection: Connection, cluster: StoreCluster) -> None:

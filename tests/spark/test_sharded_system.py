@@ -10,12 +10,14 @@ import pyarrow as pa
 import pytest
 
 from replitree.client.cluster import LocalCluster
+from replitree.client.connection import connect
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.spark.session.catalog import CATALOG
 from replitree.spark.stream.into import Via, into
 from replitree.spark.write.sharded_write import shard_column
 from replitree.spark.write.write import insert_df
 from tests.spark.test_catalog import plan_of
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,6 +106,22 @@ def test_spark_writes_into_all_shards_by_one_insert(session: SparkSession, runni
         session.sql(f"INSERT OVERWRITE {name} SELECT k, kind, v FROM {name}")
     session.sql(f"DELETE FROM {name} WHERE k < 10")
     assert session.table(name).count() == 590
+
+
+def test_tasks_put_the_rows_of_all_shards_into_the_store(
+    session: SparkSession, running: LocalCluster, tmp_path: Path
+) -> None:
+    table, name = sharded(session, running, f", 'storage'='file://{tmp_path}/objects'"), "replitree.default.d"
+    frame = session.createDataFrame(rows(0, 200)).repartition(3)
+    assert insert_df(table, frame, token="one", through="store").outcome == "inserted"
+    assert insert_df(table, frame, token="one", through="replica").outcome == "duplicate"
+    options = {"url": str(running.folder), "table": "d", "through": "store"}
+    session.createDataFrame(rows(200, 100)).write.format("replitree").options(**options).mode("append").save()
+    session.sql(f"INSERT INTO {name} SELECT k + 300, kind, v FROM {name} WHERE k < 100")
+    session.sql(f"DELETE FROM {name} WHERE k < 10")
+    assert sorted(row.k for row in session.table(name).select("k").collect()) == list(range(10, 400))
+    with connect(running.folder) as connection:
+        wait_for(lambda: connection.fsck("d", grace_s=0.0).clean, "all objects are owned", 60.0)
 
 
 @pytest.mark.nightly

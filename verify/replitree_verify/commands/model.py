@@ -32,11 +32,14 @@ DESCRIPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Give:
-    """A client gives a command to the replica in a seat; equal ids name one command."""
+    """A client gives a command to the replica in a seat; equal ids name one command.
+
+    "storage" is a change of settings after which the table has an object store.
+    """
 
     seat: Literal["a", "b"]
     id: str
-    kind: Literal["mutate", "alter", "settings", "drop"] = "mutate"
+    kind: Literal["mutate", "alter", "settings", "storage", "drop"] = "mutate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +134,13 @@ MODELS = (
         grows=True,
         faults={Fault.UNKNOWN: 1},
         probes=("given", "in three", "applied late"),
+    ),
+    Model(
+        "commands_storage",
+        "the table gets an object store while other settings are changed and a third shard comes",
+        gives=(Give("a", "m", "storage"), Give("b", "n", "settings")),
+        grows=True,
+        probes=("given", "in three"),
     ),
     Model(
         "commands_rolled",

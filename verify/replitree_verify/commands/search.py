@@ -16,6 +16,7 @@ from replitree.protocol.sharded.joint_insert import JointInserted
 from replitree_verify.commands.model import Model
 from replitree_verify.commands.space import (
     PLACE,
+    STORED,
     CommandsState,
     Space,
     drops_in,
@@ -114,7 +115,7 @@ def wrong_nodes(state: CommandsState, shards: tuple[TablePlace, ...]) -> Iterato
             yield f"COLUMNS: {shard.name} has other columns than the table"
         if settings is None or metadata is None or metadata.value != settings.value:
             yield f"SETTINGS: {shard.name} has other settings than the table"
-        if bool(metadata and metadata.value) != state.tree.exists(layout.sharing(shard)):
+        if metadata is not None and (STORED in metadata.value) != tree.exists(layout.sharing(shard)):
             yield f"SETTINGS: {shard.name} has not the nodes of the store that its settings name"
     if own is not None and own.version != len(altered):
         yield "COLUMNS: the columns are not those that the commands have made"

@@ -66,6 +66,9 @@ REPLICAS = tuple(Replica(shard_of(number), seat) for number, seat in enumerate(S
 STAGED = fx.StagingId("s")
 
 
+STORED = b"s"
+"""A letter of the settings: the table has an object store."""
+
 Told = fx.ClientAnswer | ProposedInShards
 """What a client hears of a command."""
 
@@ -162,9 +165,14 @@ def settings_of(before: bytes) -> bytes:
     return before + b"x"
 
 
+def stored_settings_of(before: bytes) -> bytes:
+    """Return the settings after a change that gives the table an object store."""
+    return before + STORED
+
+
 def store_nodes_of(shard: TablePlace, before: bytes, after: bytes) -> tuple[fx.Operation, ...]:
-    """Return what a shard's first change of settings makes: the nodes of its object store."""
-    return sharing_nodes(shard) if after and not before else ()
+    """Return what makes the nodes of the object store that a shard gets by a change of its settings."""
+    return sharing_nodes(shard) if STORED in after and STORED not in before else ()
 
 
 def give(replica: Replica, asked: Give) -> Stage:
@@ -183,8 +191,10 @@ def give(replica: Replica, asked: Give) -> Stage:
         elif asked.kind == "drop":
             wanted = ShardsCommand(DropEntry(replica.name, command, EVERY_PARTITION))
         elif asked.kind == "settings":
+            wanted = ShardsCommand(StorageEntry(replica.name, command, "local"), settings=settings_of)
+        elif asked.kind == "storage":
             entry = StorageEntry(replica.name, command, "local")
-            wanted = ShardsCommand(entry, settings=settings_of, beside=store_nodes_of)
+            wanted = ShardsCommand(entry, settings=stored_settings_of, beside=store_nodes_of)
         else:
             wanted = ShardsCommand(
                 MutateEntry(replica.name, command, EVERY_PARTITION, asked.id, schema_version=version)

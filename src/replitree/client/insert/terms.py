@@ -16,6 +16,7 @@ from replitree.storage.schema.columns import UTC
 from replitree.wire.sent_batch import SentBatch
 
 if TYPE_CHECKING:
+    from replitree.client.transport.stored import Through
     from replitree.protocol.sharded.cut import Cut
 
 TIMEOUT_S = 60.0
@@ -79,6 +80,8 @@ class Terms:
         Time zone of timestamps that have none.
     batch
         The batch of a stream that the rows are, in the place of a token.
+    shuffle, through
+        Of rows that Spark's tasks write: as of `replitree.spark.write.write.insert_df`.
     """
 
     token: str | None
@@ -87,6 +90,8 @@ class Terms:
     quorum: InsertQuorum | None = None
     zone: str = UTC
     batch: SentBatch | None = None
+    shuffle: bool | None = None
+    through: Through | None = None
 
     def __post_init__(self) -> None:
         if self.overwrite is not None and self.overwrite not in get_args(Overwrite):

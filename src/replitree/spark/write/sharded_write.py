@@ -278,28 +278,21 @@ class _TaskPieces(msgspec.Struct, frozen=True):
     problem: dict[str, str] = {}
 
 
-def insert_sharded(
-    table: ShardedTable,
-    frame: DataFrame,
-    terms: Terms,
-    *,
-    shuffle: bool | None = None,
-    through: Through | None = None,
-) -> JointInsertResult:
+def insert_sharded(table: ShardedTable, frame: DataFrame, terms: Terms) -> JointInsertResult:
     """Insert the rows of a Spark DataFrame into all shards that they belong to, all or none: see `insert_df`.
 
     The job runs again when buckets were moved to other shards meanwhile.
     """
     rows = conformed(frame, table.definition)
     for _ in range(MAPS_MAX):
-        job = plan_sharded(table, rows.columns, terms.timeout_s, through=through)
+        job = plan_sharded(table, rows.columns, terms.timeout_s, through=terms.through)
         with ExitStack() as stack:
             for own in job.jobs.values():
                 stack.enter_context(renewed(own.opened, table.http))
                 stack.callback(remove_scratch, own)
             try:
                 job = _in_reach(frame.sparkSession, job)
-                result = commit_by_shard(job, table, _staged_rows(rows, table, job, shuffle=shuffle), terms)
+                result = commit_by_shard(job, table, _staged_rows(rows, table, job, shuffle=terms.shuffle), terms)
             except OutcomeUnknown:
                 # Not discarded: replicas may be about to take the uploads.
                 raise

@@ -100,18 +100,16 @@ def insert_df(  # noqa: PLR0913 - each is an option of one insert
         It may have been inserted; insert it again with the error's token.
     """
     token = TableInserter.check_token(token, deduplicate=deduplicate, overwrite=overwrite)
-    if isinstance(table, ShardedTable):
-        # It refuses what it can't do.
-        return table.insert_on_terms(frame, Terms(token, timeout_s, overwrite, quorum))
-    return insert_frame(table, frame, Terms(token, timeout_s, overwrite, quorum), shuffle=shuffle, through=through)
+    terms = Terms(token, timeout_s, overwrite, quorum, shuffle=shuffle, through=through)
+    # A sharded table refuses what it can't do.
+    return table.insert_on_terms(frame, terms) if isinstance(table, ShardedTable) else insert_frame(table, frame, terms)
 
 
-def insert_frame(
-    table: Table, frame: DataFrame, terms: Terms, *, shuffle: bool | None = None, through: Through | None = None
-) -> InsertResult:
+def insert_frame(table: Table, frame: DataFrame, terms: Terms) -> InsertResult:
     """Insert the rows of a Spark DataFrame, all or none: see `insert_df`."""
     if isinstance(table, ShardedTable):
-        return insert_sharded(table, frame, terms, shuffle=shuffle, through=through)
+        return insert_sharded(table, frame, terms)
+    shuffle, through = terms.shuffle, terms.through
     rows = conformed(frame, table.definition)
     upload = table.inserter.open_upload(terms.timeout_s)
     try:
