@@ -17,6 +17,11 @@ AFTER_THE_GATE = {
     "tests/client/test_engines.py::test_engines_agree_on_random_rows": (),
     "tests/client/test_feed_bytes.py::test_a_feed_takes_at_most_so_many_times_what_was_inserted": (),
     "tests/client/test_feed.py::test_rows_at_a_later_index_are_those_before_and_the_changes": (),
+    "tests/client/test_sharded_stores.py::test_a_command_leaves_no_objects_that_nothing_owns": (),
+    "tests/client/test_sharded_stores.py::test_all_shards_move_to_a_store_and_back": (),
+    "tests/client/test_sharded_stores.py::test_buckets_move_between_shards_in_a_store": (),
+    "tests/client/test_sharded_stores.py::test_each_shard_has_its_rows_in_the_store_once": (),
+    "tests/client/test_sharded_stores.py::test_parts_of_a_tiered_table_go_into_the_store_when_they_are_old": (),
     "tests/fuzz/test_fuzz.py::test_every_input_is_accepted_or_refused": (
         *("tests.fuzz.on_json", "tests.fuzz.on_text", "tests.fuzz.on_http", "tests.fuzz.on_rows"),
     ),

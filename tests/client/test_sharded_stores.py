@@ -214,6 +214,7 @@ def uploads(table: ShardedTable, data: pa.Table, folder: Path) -> dict[Any, Fill
         upload = shard.inserter.open_upload(10.0)
         assert upload.store
         into = folder / shard.name
+        into.parent.mkdir(exist_ok=True)
         manifests = stage_table(piece.rows, shard.definition, into, sync=False)
         put = put_parts(table.http, upload, reach(shard.definition, upload.store), into, manifests)
         filled[piece.shard] = FilledUpload(
