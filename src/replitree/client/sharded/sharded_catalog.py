@@ -344,8 +344,8 @@ def drop(catalog: Catalog, name: str, timeout_s: float) -> None:
                 # A replica without a session can't leave by itself; when it starts again it finds the table gone.
                 if not replica.active:
                     catalog.run(leave_table(Replica(shard, replica.name), shared=catalog.is_shared(shard)))
-            # The shard is marked, so no replica joins it any more.
-            if not present and shard.name not in noted:
+            # Then every shard is marked, so no replica joins it any more.
+            if outcome is ShardedRemoval.SHARDS_LEFT and not present and shard.name not in noted:
                 note_left(catalog.coordination(), catalog.root, shard)
                 noted |= {shard.name}
         if time.monotonic() > deadline:
