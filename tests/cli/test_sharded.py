@@ -74,6 +74,8 @@ def test_a_sharded_table_moves_to_a_store_and_is_looked_at(run: Run, connection:
         return checked.status == 0 and checked.json["shares"] == 2
 
     wait_for(has_moved, "both shards are in the store", 60.0)
+    # The advice of a finding names its shard.
+    assert run("fsck", "d~1", "--grace", "0", *URL, "--json").json["table"] == "d~1"
 
 
 def test_shards_need_a_key(run: Run, connection: Connection) -> None:

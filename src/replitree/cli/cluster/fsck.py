@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replitree.cli.options import Cluster, check_name, on_cluster
+from replitree.cli.options import Cluster, check_hosted, on_cluster
 from replitree.cli.output import advised, byte_size, counted
 from replitree.errors import BadInput
 
@@ -75,7 +75,7 @@ def fsck(
         return
     if table is None:
         raise BadInput("say which table, or --dropped")
-    check_name(table)
+    check_hosted(table)
     with at.connect() as connection:
         report = connection.fsck(table, with_repair=repair, grace_s=grace_s, everybody_is_back=everybody_is_back)
     came = "nothing is wrong"
