@@ -184,7 +184,7 @@ def wrong_at_rest(tree: Tree, objects: Objects) -> Iterator[str]:
     # An attempt that a replica could not give up stays until its next activation, which gives it up.
     noted = {share for shard in SHARDS for share in tree.children(layout.all_writing(shard)) or ()}
     for share in objects.there - named - held - noted:
-        yield f"OBJECTS: {share} is of nobody, and stays"
+        yield f"OBJECTS: {share} has no owner, and stays"
 
 
 __all__ = [
