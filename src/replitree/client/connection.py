@@ -32,6 +32,7 @@ from replitree.coordination.url import parse_url
 from replitree.decoding import converted
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable, TableNotFound
 from replitree.protocol.core.layout import check_table_name
+from replitree.protocol.sharded.places import is_shard_name
 from replitree.storage.schema.definition import TableDefinition, TableSettings, Transform, define_table
 from replitree.storage.schema.merge_policy import PLAIN, MergePolicy
 from replitree.storage.schema.shard_definition import shard_definition
@@ -406,6 +407,8 @@ class Connection:
 
         Parameters
         ----------
+        table
+            A table; a sharded one has its shards looked at, one after the other.  Or a shard, as in ``events~1``.
         with_repair
             Repair what can be repaired without losing anything.
         grace_s
@@ -426,7 +429,8 @@ class Connection:
         from replitree.client.sharded.sharded_fsck import fsck_shards
         from replitree.protocol.rescue.fsck import GRACE_S
 
-        return (fsck if find_sharded(self.catalog, table) is None else fsck_shards)(
+        has_one_log = is_shard_name(table) or find_sharded(self.catalog, table) is None
+        return (fsck if has_one_log else fsck_shards)(
             self.catalog,
             self._http_client(),
             table,
