@@ -112,6 +112,7 @@ nightly: record  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=6
 	$(BIN)/replitree verify simulate --seeds 3000:$(SEEDS) --workers $(WORKERS)
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.faults.judge --seconds $(SECONDS) --seed $(SEED)
+	$(BIN)/python -m tests.faults.sharded_rounds --rounds 200 --seed $(SEED)
 	$(BIN)/python -m tests.faults.streamed --seed $(SEED)
 	$(BIN)/python -m tests.faults.streamed --seed $(SEED) --from-table
 	$(BIN)/python -m tests.shared.rounds --seed $(SEED)

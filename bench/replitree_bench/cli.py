@@ -123,6 +123,19 @@ def joins(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> N
     _print(run.run_joins(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("moves")
+def moves(
+    rounds: Rounds = 1,
+    rate: Annotated[float, typer.Option("--rate", metavar="N", min=1.0, help="Inserts per second to try.")] = 100.0,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure moves of a quarter of the buckets under inserts and reads, also while their process is killed."""
+    from replitree_bench import run
+
+    _print(run.run_moves(rounds=rounds, rate=rate, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("packing")
 def packing(folder: Folder = None, as_json: Json = False) -> None:
     """Measure packed old parts of many small inserts, beside the same parts in folders."""

@@ -259,6 +259,15 @@ def run_joins(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     return Report("joins", ours, shuffled, rounds, f"Spark {spark.version} with a shuffle", _NOTES["joins"])
 
 
+def run_moves(*, rounds: int, rate: float, say: Say, folder: Path | None = None) -> Report:
+    """Measure moves of buckets under inserts and reads: see `replitree_bench.shards.moves`."""
+    from replitree_bench.shards.moves import SETTINGS, MoveBench
+
+    with _cluster(folder, SETTINGS) as (cluster, _):
+        found = [MoveBench(cluster, f"moved_{number}", rate, say).measure() for number in range(rounds)]
+    return Report("moves", medians(found), {}, rounds, "", _NOTES["moves"])
+
+
 def run_torn(*, peer: bool, seconds: float, seed: int, say: Say, folder: Path | None = None) -> Report:
     """Count what kills leave of inserts over shards: see `replitree_bench.shards.torn`."""
     from replitree_bench.shards import torn
@@ -501,6 +510,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "machine": "Spark and two replicas share the cores; each batch has its place in a table's log, in ZooKeeper",
     },
     "joins": {"shards": "two, so that Spark joins in two tasks; with a shuffle it has as many as it likes"},
+    "moves": {"written": "the source writes what stays anew, without the rows that moved: deleted_times"},
     "packing": {"read": "the client is on the replica's machine, and opens the files of parts itself"},
     "quorum": {
         "durability": "both replicas of ours have synced the part before it counts; the peer syncs nothing",

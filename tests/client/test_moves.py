@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from replitree.client.admin.doctor import examine
 from replitree.client.connection import Connection
 from replitree.client.sharded import resharding
-from replitree.client.sharded.moves import MoveCarrier
+from replitree.client.sharded.moves import MoveCarrier, MoveTerms
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput
 from replitree.protocol.sharded.moves.carry import MoverEnd
+from replitree.storage.rewrite.slices import cut
 from tests.replica.inprocess import SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
 
@@ -137,6 +139,53 @@ def test_a_mover_that_stops_after_any_step_is_followed_by_another_one(connection
         back = 1 - back
     assert steps > 10
     wait_for(lambda: sum(shown(table).values()) == 100, "the removals are executed")
+
+
+def damaged_once(monkeypatch: pytest.MonkeyPatch, how: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:
+    """Damage the first batch of rows on its way from the source to the target, behind the reader's checks."""
+    is_next = [True]
+
+    def damaged(reader: pa.RecordBatchReader, definition: Any) -> Any:
+        batches = [how(batch) if is_next and is_next.pop() else batch for batch in reader]
+        return cut(pa.Table.from_batches(batches, reader.schema), definition)
+
+    monkeypatch.setattr("replitree.client.sharded.moves.cut", damaged)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda batch: batch.slice(1),
+        lambda batch: batch.take(pa.array([*range(1, len(batch)), 1])),
+        lambda batch: batch.set_column(1, batch.schema.field(1), pa.array([0.5] * len(batch))),
+    ],
+    ids=["a row is lost", "a row is doubled in place of another one", "values are changed"],
+)
+def test_rows_that_are_damaged_on_their_way_are_never_shown(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch, how: Callable[[pa.RecordBatch], pa.RecordBatch]
+) -> None:
+    table = create(connection)
+    table.insert(rows(0, 200))
+    before = shown(table)
+    resharding.begin_buckets(connection.catalog, "d", range(8), 1)
+    damaged_once(monkeypatch, how)
+    monkeypatch.setattr("replitree.client.sharded.moves.RETRY_S", 0.0)
+    told = list[str]()
+    carrier = MoveCarrier(connection.catalog, table.http, "d", MoveTerms(tell=told.append))
+    steps, refused = carrier.steps(), None
+    while refused is None:
+        next(steps)
+        refused = resharding.status_of(connection.catalog, "d").refused
+    assert refused.times == 1
+    assert "r1 has prepared" in refused.reason or "r2 has prepared" in refused.reason
+    (finding,) = [each for each in examine(connection.look_over()) if each.code == "moved-rows-differ"]
+    assert refused.reason in finding.text
+    assert shown(table) == before
+    for _ in steps:
+        pass
+    assert [each for each in told if "is tried again" in each and "with the content" in each]
+    assert resharding.status_of(connection.catalog, "d").moves == ()
+    assert shown(table) == before
 
 
 def test_what_can_not_move_is_refused(connection: Connection) -> None:

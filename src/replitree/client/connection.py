@@ -492,6 +492,7 @@ class Connection:
         CoordinationUnavailable
             Coordination can't be asked.
         """
+        from replitree.client.admin.moving import moving_tables
         from replitree.client.admin.status import (
             ClusterStatus,
             TableStatus,
@@ -509,7 +510,8 @@ class Connection:
             made = sharded(catalog, table)
             shards = (shard_definition(made.definition, shard) for shard in made.map.shards)
             found = tuple(table_status(catalog, http, each) for each in shards)
-        return ClusterStatus(self.url, found, server_statuses(http, self.replicas()))
+        moving = moving_tables(catalog, table.partition("~")[0])
+        return ClusterStatus(self.url, found, server_statuses(http, self.replicas()), moving=moving)
 
     def look_over(self) -> ClusterState:
         """Return everything that is known of the cluster, for `replitree.client.admin.doctor.examine` to judge.

@@ -57,6 +57,7 @@ from replitree.replica.kit.vitals import vitals
 from replitree.replica.perform.availability import State
 from replitree.replica.perform.context import ServerContext
 from replitree.replica.perform.exchange import Peer
+from replitree.replica.shard_moves import ShardMoves, process_of
 from replitree.replica.table.silence import LISTEN_S, Silence
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.schema.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
@@ -103,6 +104,8 @@ class Server:
         Its session, and the node below which the tables lie.
     trace
         Where answers to inserts are written down, if anywhere.
+    config_file
+        Where the configuration stands; None: the server begins no processes that carry moves of buckets on.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class Server:
         coordination: Coordination,
         root: str,
         trace: CommitTrace | None = None,
+        config_file: Path | None = None,
     ) -> None:
         self._config = config
         self._trace = trace
@@ -135,6 +139,8 @@ class Server:
         self._has_gone_back = False
         self._silence = Silence(coordination, lambda: list(self._tables.values()), self.log)
         self._watcher = threading.Thread(target=self._run, name="tables", daemon=True)
+        begin = None if config_file is None else process_of(config_file, config)
+        self._moves = ShardMoves(config, root, coordination.perform, self._tables, self.metrics, self.log, begin)
 
     # --- what the HTTP server asks ---
 
@@ -182,6 +188,7 @@ class Server:
             "coordination_requests": dict(self._coordination.requests),
             "coordination_silent_s": round(self._coordination.silent_s(), 1),
             "tables": [table.status() for _, table in sorted(self._tables.items())],
+            "moves": self._moves.status(),
             **vitals(self._config, frozenset(self._folders)),
         }
 
@@ -215,6 +222,7 @@ class Server:
         self._started = True
         self._watcher.start()
         self._silence.start()
+        self._moves.start()
 
     def load_the_rest(self) -> None:
         """Load what a start does not wait for, when the tables are active, and check what needs it."""
@@ -233,6 +241,7 @@ class Server:
     def stop(self, drain_s: float = DRAIN_S) -> None:
         """Drain every table and close the session; without a connection to coordination there is nothing to wait for."""
         self._stopping = True
+        self._moves.stop()
         self._silence.stop()
         self._wake.set()
         threads = [threading.Thread(target=table.stop, args=(drain_s,)) for table in self._tables.values()]
@@ -432,8 +441,8 @@ class Server:
         return peer
 
 
-async def serve(config: ServerConfig) -> None:
-    """Run a server until it is told to stop.
+async def serve(config: ServerConfig, config_file: Path | None = None) -> None:
+    """Run a server until it is told to stop; `config_file` as of `Server`.
 
     Raises
     ------
@@ -463,7 +472,7 @@ async def serve(config: ServerConfig) -> None:
         session = ZooKeeperCoordination(
             config.zookeeper, session_timeout_s=config.session_timeout_s, trace=trace, connect=False
         )
-        server = Server(config, token, advertised, session, session.url.root, trace)
+        server = Server(config, token, advertised, session, session.url.root, trace, config_file)
         server.on_failure = partial(loop.call_soon_threadsafe, stop.set)
         if not await _started(server, session, stop, holder):
             return
@@ -563,7 +572,7 @@ def main(config_path: str) -> int:
     set_up_logging()
     sys.setswitchinterval(SWITCH_S)
     try:
-        asyncio.run(serve(load_config(Path(config_path))))
+        asyncio.run(serve(load_config(Path(config_path)), Path(config_path)))
     except ReplitreeError as error:
         print(f"replitree server: {error}", file=sys.stderr)  # noqa: T201
         return 2 if type(error).__name__ in ("BadInput", "InvalidName") else 1

@@ -17,6 +17,7 @@ MOVES = SmallModels(
         "batch-not-gone-on-with": 9,
         "commands-not-checked": 14,
         "commands-read-after-rows": 15,
+        "contents-not-compared": 13,
         "ended-below-closed-parent": 14,
         "insert-map-not-checked": 15,
         "laid-at-any-progress": 14,

@@ -67,6 +67,8 @@ class Model(Declaration):
         How many replicas of the target must have a batch.
     impatient
         How many batches are taken back because their quorum takes too long.
+    damages
+        How many batches lie at the target as other rows than those that were read at the source.
     """
 
     before: tuple[Put, ...] = (Put((0, 1)),)
@@ -80,6 +82,7 @@ class Model(Declaration):
     rolls: tuple[int, ...] = ()
     quorum: int = 1
     impatient: int = 0
+    damages: int = 0
 
 
 MODELS = (
@@ -147,6 +150,22 @@ MODELS = (
         impatient=1,
         commands=1,
         probes=("shown", "ended", "taken back", "waits for holders"),
+    ),
+    Model(
+        "moves_damaged",
+        "a row is damaged on its way to the target, twice, and a command comes",
+        before=(Put((0, 1)), Put((1,), partition="q")),
+        commands=1,
+        damages=2,
+        probes=("shown", "ended", "differs"),
+    ),
+    Model(
+        "moves_damaged_unknown",
+        "two processes carry a move on, a row is damaged, and an answer is lost",
+        movers=2,
+        damages=1,
+        faults={Fault.UNKNOWN: 1},
+        probes=("shown", "ended", "differs", "applied late"),
     ),
     Model(
         "moves_turned_back",

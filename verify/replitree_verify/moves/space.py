@@ -23,7 +23,7 @@ from replitree.protocol.core.log import encode_log, next_index
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.stages import Stage
 from replitree.protocol.sharded.joint_insert import JointInsert, MapChanged, joint_insert
-from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval
+from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval, RowsSum
 from replitree.protocol.sharded.moves.carry import (
     AwaitedInserts,
     AwaitHolders,
@@ -68,6 +68,9 @@ from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
 NOT_BEGUN = -1
+DAMAGED = f"{MOVES}.damaged"
+"""A row that no client has inserted."""
+
 MAP_PATH = layout.shard_map(PLACE)
 
 
@@ -112,7 +115,7 @@ class MovesState(NamedTuple):
         Every version of the map.
     prepared
         How many batches were prepared.
-    commands, rolls, impatient, late, budget
+    commands, rolls, impatient, damages, late, budget
         What may still come.
     has_crashed, has_left
         Which movers have died, and whether one has ended while there were moves.
@@ -131,6 +134,7 @@ class MovesState(NamedTuple):
     commands: int
     rolls: tuple[int, ...]
     impatient: int
+    damages: int
     late: tuple[tuple[fx.Operation, ...], ...]
     budget: Budget
     has_crashed: frozenset[int] = frozenset()
@@ -220,6 +224,7 @@ class Space(small_search.Space[MovesState]):
             self.model.commands,
             self.model.rolls,
             self.model.impatient,
+            self.model.damages,
             (),
             budget_of(self.model.faults),
         )
@@ -347,6 +352,8 @@ class Space(small_search.Space[MovesState]):
             case PrepareBatch(found):
                 yield from self._prepared(state, found)
             case GiveUpBatch(laying):
+                if laying.difference:
+                    self.probes.add("differs")
                 path = layout.prepared(laying.prepared.replica, laying.prepared.staging)
                 tree = (
                     committed(state.tree, (fx.Delete(path, fx.ANY_VERSION),)) if state.tree.exists(path) else state.tree
@@ -382,8 +389,6 @@ class Space(small_search.Space[MovesState]):
                 partition = min(rows)
                 seat, staging = move.target, fx.StagingId(f"{SEATS[move.target]}-{state.prepared}")
                 replica = here(state.tree, seat)
-                parts = (fx.StagedPart(partition, len(rows[partition]), 1, " ".join(rows[partition])),)
-                participant = Participant(replica, EPOCH, staging, parts, START)
                 batch = Batch(
                     move.source,
                     move.target,
@@ -396,7 +401,15 @@ class Space(small_search.Space[MovesState]):
                 )
                 tree = committed(state.tree, (fx.Create(layout.prepared(replica, staging)),))
                 after = state._replace(tree=tree, prepared=state.prepared + 1)
-                yield f"{rows[partition]} as {staging}", after, Laying(batch, participant)
+                read = rows[partition]
+                for staged, left in ((read, state.damages), ((*read[1:], DAMAGED), state.damages - 1)):
+                    if left < 0:
+                        continue
+                    parts = (fx.StagedPart(partition, len(staged), 1, " ".join(staged)),)
+                    laying = Laying(
+                        batch, Participant(replica, EPOCH, staging, parts, START), _sum_of(read), _sum_of(staged)
+                    )
+                    yield f"{read} as {staging}: {staged}", after._replace(damages=left), laying
                 return
         yield "nothing is left", state, NothingLeft()
 
@@ -436,6 +449,10 @@ class Space(small_search.Space[MovesState]):
                         self.probes.add("taken back" if its in laid else "failed")
         if before.exists(moves(PLACE)) and not after.exists(moves(PLACE)):
             self.probes.add("ended")
+
+
+def _sum_of(rows: tuple[str, ...]) -> RowsSum:
+    return RowsSum(len(rows), " ".join(sorted(rows)))
 
 
 def _joint_of(number: int, attempt: int, asked: Put, shard_map: ShardMap, version: fx.Version) -> JointInsert:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from replitree.cli.options import Cluster, Name, check_name, on_cluster
-from replitree.cli.output import counted
+from replitree.cli.output import byte_size, counted
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
@@ -23,7 +24,12 @@ On = Annotated[
     typer.Option("--on", metavar="REPLICAS", help="Replicas that host it; commas between them.", show_default="all"),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would move.")]
-Later = Annotated[bool, typer.Option("--no-wait", help="Only begin: rows move when `replitree shard resume` is run.")]
+Later = Annotated[bool, typer.Option("--no-wait", help="Only begin: the servers carry the rows over.")]
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Connect as the server with this configuration.", show_default=False),
+]
 
 app = typer.Typer(
     help="Add and empty shards of a sharded table, and move buckets between them.",
@@ -99,10 +105,20 @@ def move(
 
 @app.command("resume")
 @on_cluster
-def resume(table: Name, at: Cluster) -> None:
-    """Carry moves on that another process has begun."""
+def resume(table: Name, at: Cluster, config: Config = None) -> None:
+    """Carry moves on that another process has begun; the servers do that by themselves, too."""
     check_name(table)
-    with at.connect() as connection:
+    if config is not None and (at.url, at.folder) != (None, None):
+        raise BadInput("give the configuration of a server, or name a cluster, not both")
+    if config is None:
+        opened = at.connect()
+    else:
+        from replitree.client.connection import connect
+        from replitree.replica.kit.config import load_config
+
+        server = load_config(config)
+        opened = connect(server.zookeeper, token_file=server.token_file)
+    with opened as connection:
         _carry(connection.shards(table), at, later=False)
 
 
@@ -179,14 +195,26 @@ def _headline(table: str, found: MovesStatus) -> str:
     if not found.moves:
         return f"shards of {table}: nothing moves"
     count = sum(len(each.buckets) for each in found.moves)
-    return f"shards of {table}: {counted(count, 'bucket')} move, {counted(found.rows, 'row')} have arrived"
+    refused = f"; {found.refused.times:,} refused: {found.refused.reason}" if found.refused else ""
+    return (
+        f"shards of {table}: {counted(count, 'bucket')} move, {counted(found.rows, 'row')} ({byte_size(found.bytes)}) have"
+        f" arrived, the last progress was {found.idle_s:,.0f} s ago{refused}"
+    )
 
 
 def _described(table: str, found: MovesStatus) -> dict[str, Any]:
     shards = [
         {"shard": shard, "weight": found.weights[shard], "buckets": count} for shard, count in found.owned.items()
     ]
-    progress = {"batches": found.batches, "rows": found.rows, "rows_on_their_way": found.on_its_way}
+    progress: dict[str, Any] = {
+        "batches": found.batches,
+        "rows": found.rows,
+        "bytes": found.bytes,
+        "rows_on_their_way": found.on_its_way,
+        "idle_s": found.idle_s,
+        "refused": found.refused.times if found.refused else 0,
+        "refused_reason": found.refused.reason if found.refused else "",
+    }
     return {"table": table, "shards": shards, "moves": _moves_of(found.moves), **progress}
 
 

@@ -12,6 +12,7 @@ from replitree.cli.output import Output, byte_size, counted, say
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from replitree.client.admin.moving import MovingTable
     from replitree.client.admin.status import ClusterStatus, ReplicaStatus, TableStatus
 
 EXIT_UNREADABLE = 1
@@ -86,8 +87,21 @@ def _print(found: ClusterStatus, out: Output) -> None:
             for line in (*_place(table, replica), *_work(replica)):
                 say(f"  {replica.name} {line}")
 
+    for moving in found.moving:
+        say(f"\nsharded table {moving.name}: {_moves_of(moving)}")
     for unreadable in found.unreadable:
         say(f"\ntable {unreadable.name} can't be read: {unreadable.problem}; `replitree doctor` says what to do")
+
+
+def _moves_of(moving: MovingTable) -> str:
+    """Say what moves in a sharded table, how far it is, and since when nothing has happened."""
+    ways = ", ".join(f"{each.source} → {each.target}: {each.buckets:,}" for each in moving.moves)
+    on_their_way = f", {moving.rows_on_their_way:,} on their way" if moving.rows_on_their_way else ""
+    refused = f"; {moving.refused:,} refused: {moving.reason}" if moving.refused else ""
+    return (
+        f"{counted(moving.buckets, 'bucket')} to move ({ways}), {counted(moving.rows, 'row')} ({byte_size(moving.bytes)})"
+        f" have arrived{on_their_way}, the last progress was {moving.idle_s:,.0f} s ago{refused}"
+    )
 
 
 def _place(table: TableStatus, replica: ReplicaStatus) -> Iterator[str]:

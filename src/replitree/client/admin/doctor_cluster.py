@@ -7,6 +7,7 @@ from pathlib import Path
 
 from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, listed, span
 from replitree.client.admin.doctor_state import ClusterState, KeptTable, ServerState
+from replitree.client.admin.moving import MovingTable
 
 LATENCY_NOTICE_S = 0.1
 LATENCY_WARNING_S = 1.0
@@ -15,6 +16,9 @@ LATENCY_WARNING_S = 1.0
 NODES_NOTICE = 1_000_000
 NODES_WARNING = 5_000_000
 """Nodes that ZooKeeper keeps in memory, about 1 KB each with everything around them."""
+
+MOVES_IDLE_S = 300.0
+"""For how long moves of buckets may make no progress: a batch of four million rows takes a minute."""
 
 CLOCKS_NOTICE_S = 2.0
 CLOCKS_WARNING_S = 60.0
@@ -47,12 +51,7 @@ def examine_cluster(state: ClusterState) -> Iterator[DoctorFinding]:
             f"replitree table drop {name} --yes removes it; creating it again as before finishes a creation",
         )
     for moving in state.moving:
-        yield DoctorFinding(
-            Severity.NOTICE,
-            "buckets-move",
-            f"{moving.buckets:,} buckets of the sharded table {moving.name} move, and {moving.rows:,} rows have arrived so far",
-            f"if no process carries them on: replitree shard resume {moving.name}",
-        )
+        yield from _moves(moving)
     for server in state.servers:
         yield from _disk(server)
     yield from _clocks(state.servers)
@@ -72,6 +71,34 @@ def examine_cluster(state: ClusterState) -> Iterator[DoctorFinding]:
         version = next(iter(by_version))
         text = f"the replicas run replitree {version}, and this is {state.version}"
         yield DoctorFinding(Severity.NOTICE, "versions", text, "use the same version here")
+
+
+def _moves(moving: MovingTable) -> Iterator[DoctorFinding]:
+    """Judge moves of buckets: they are slow, or their rows do not arrive as they were."""
+    resume = f"replitree shard resume {moving.name}"
+    move = (
+        f"{count(moving.buckets, 'bucket')} of the sharded table {moving.name} move, and {moving.rows:,} rows"
+        f" ({_mib(moving.bytes)}) have arrived so far"
+    )
+    if moving.idle_s < MOVES_IDLE_S:
+        text = f"{move}; the last progress was {span(moving.idle_s)} ago"
+        advice = f"nothing to do: servers carry them on; {resume} shows what it does"
+        yield DoctorFinding(Severity.NOTICE, "buckets-move", text, advice)
+    else:
+        text = f"{move}; there was no progress for {span(moving.idle_s)}"
+        advice = (
+            f"see whether all replicas of both shards are active and have room on their disks; then {resume} says why"
+        )
+        yield DoctorFinding(Severity.WARNING, "moves-stuck", text, advice)
+    if moving.refused:
+        times = count(moving.refused, "batch", "batches")
+        yield DoctorFinding(
+            Severity.WARNING,
+            "moved-rows-differ",
+            f"{times} of the moves of {moving.name} in a row had other rows at the target than at the source: {moving.reason}",
+            "no such row was shown or deleted, and the batch is copied again; if it happens again, look at the memory and the"
+            " disk of the replica that is named, and of the machine that carries the moves on",
+        )
 
 
 # --- coordination -------------------------------------------------------------------------------------------------------------

@@ -22,12 +22,12 @@ from replitree.client.admin.doctor_state import (
     CoordinationState,
     KeptTable,
     Lacking,
-    MovingState,
     MutationState,
     ReplicaState,
     ServerState,
     TableState,
 )
+from replitree.client.admin.moving import moving_tables
 from replitree.client.change.change_results import Mutation
 from replitree.client.change.views import open_backfills
 from replitree.client.transport.answers import PostponedEntry, check_token, moves_in, piece
@@ -109,14 +109,7 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
         check_token([each.refused or each.said for each in answers.values() if each.refused or each.said])
         found = tuple(_table(catalog, http, name, facts, answers) for name, facts in sorted(tables.items()))
         unfinished = catalog.unfinished()
-        moving = tuple(
-            MovingState(
-                name=name,
-                buckets=sum(len(move.buckets) for move in its.map.moves),
-                rows=0 if its.progress is None else its.progress.rows,
-            )
-            for name, its in catalog.moving()
-        )
+        moving = moving_tables(catalog)
     except CoordinationUnavailable as error:
         return ClusterState(
             url=url, version=installed_version(), coordination=CoordinationState(problem=str(error), servers=servers)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from replitree.client.admin.moving import MovingTable
 from replitree.client.transport.answers import MoveStatus, PostponedEntry
 from replitree.client.transport.standing import ReplicaMark
 from replitree.wire.consumer_status import ConsumerStatus
@@ -250,14 +251,6 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     replicas: tuple[ReplicaState, ...] = ()
 
 
-class MovingState(msgspec.Struct, frozen=True, kw_only=True):
-    """A sharded table in which buckets move: how many, and how many rows have arrived since they began."""
-
-    name: str
-    buckets: int
-    rows: int = 0
-
-
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster at one moment, as it looks from here; `version` is that of the replitree that looks.
 
@@ -270,4 +263,4 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[ServerState, ...] = ()
     tables: tuple[TableState, ...] = ()
     unfinished: tuple[str, ...] = ()
-    moving: tuple[MovingState, ...] = ()
+    moving: tuple[MovingTable, ...] = ()

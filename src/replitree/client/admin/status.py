@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from replitree.client.admin.moving import MovingTable, moving_tables
 from replitree.client.change.views import open_backfills
 from replitree.client.transport.answers import MoveStatus, PostponedEntry, check_token, moves_in, piece
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
@@ -178,12 +179,13 @@ class UnreadableTable(msgspec.Struct, frozen=True):
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
-    """All tables and all servers of a cluster."""
+    """All tables and all servers of a cluster; `moving`: the sharded tables in which buckets move."""
 
     url: str
     tables: tuple[TableStatus, ...]
     servers: tuple[ServerStatus, ...]
     unreadable: tuple[UnreadableTable, ...] = ()
+    moving: tuple[MovingTable, ...] = ()
 
 
 def cluster_status(
@@ -206,7 +208,7 @@ def cluster_status(
         except TableNotFound:
             # It was dropped after the names were listed.
             continue
-    return ClusterStatus(url, tuple(tables), server_statuses(http, servers), tuple(unreadable))
+    return ClusterStatus(url, tuple(tables), server_statuses(http, servers), tuple(unreadable), moving_tables(catalog))
 
 
 def table_status(catalog: Catalog, http: HttpClient, definition: TableDefinition) -> TableStatus:

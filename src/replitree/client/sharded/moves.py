@@ -4,8 +4,8 @@ What may happen, and in which order, `replitree.protocol.sharded.moves.carry` sa
 carry the moves of a table on, also several at once.  One that dies leaves nothing that the next one does not find.
 
 A batch has all rows of one move in some partitions: as many partitions as together have about `BATCH_ROWS` rows.  What is
-copied and what is deleted is chosen by one and the same condition.  Before a batch is laid, its rows are counted twice: at the
-source, and in what the target has prepared.
+copied and what is deleted is chosen by one and the same condition.  Before a batch is laid, its rows are counted at the source
+and summed up as they are read there, and the target does both with the files that it has staged.
 
 Absent on purpose: threads.  A move takes as long as it takes, and other clients read and write meanwhile.
 """
@@ -13,7 +13,7 @@ Absent on purpose: threads.  A move takes as long as it takes, and other clients
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -33,7 +33,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.core.run import translate
-from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval
+from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval, RowsSum
 from replitree.protocol.sharded.moves.carry import (
     AwaitHolders,
     AwaitInserts,
@@ -49,6 +49,7 @@ from replitree.protocol.sharded.moves.course import MovesFound
 from replitree.protocol.sharded.moves.progress import Batch
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.sharded.shard_map import Move, Shard
+from replitree.storage.rewrite.rows_sum import RowsSummer
 from replitree.storage.rewrite.slices import cut
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.shard_definition import shard_definition
@@ -58,7 +59,7 @@ from replitree.wire.prepared_share import PreparedShare
 
 if TYPE_CHECKING:
     from replitree.client.transport.catalog import Catalog
-    from replitree.client.transport.http import HttpClient
+    from replitree.client.transport.http import HttpClient, HttpResponse
 
 BATCH_ROWS = 4_000_000
 """A batch gets further partitions until it has so many rows."""
@@ -154,7 +155,9 @@ class MoveCarrier:
             case PrepareBatch(found):
                 return self._prepared(found)
             case GiveUpBatch(laying):
-                self._give_up(laying)
+                self._give_up(laying.prepared)
+                if laying.difference:
+                    self._failed(Unavailable(laying.difference))
                 return None
             case DescribeRemoval(found, source, target):
                 move = next(each for each in found.map.moves if (each.source, each.target) == (source, target))
@@ -190,14 +193,19 @@ class MoveCarrier:
         try:
             prepared = self._next_batch(found)
         except (Unavailable, SnapshotExpired) as error:
-            self._failures += 1
-            if self._failures >= self._terms.failures_max:
-                raise
-            self._terms.tell(f"a batch could not be prepared, and is tried again: {error}")
-            time.sleep(RETRY_S)
+            self._failed(error)
             return NotPrepared(str(error))
-        self._failures = 0
+        if not (isinstance(prepared, Laying) and prepared.difference):
+            self._failures = 0
         return prepared
+
+    def _failed(self, error: ReplitreeError) -> None:
+        """Wait before a batch is prepared again; after failures in a row raise the last one."""
+        self._failures += 1
+        if self._failures >= self._terms.failures_max:
+            raise error
+        self._terms.tell(f"a batch could not be prepared, and is tried again: {error}")
+        time.sleep(RETRY_S)
 
     def _next_batch(self, found: MovesFound) -> Laying | NothingLeft:
         definition = sharded(self._catalog, self._name).definition
@@ -243,8 +251,14 @@ class MoveCarrier:
         target = self._table(definition, move.target)
         self._terms.tell(f"{rows:,} rows go from shard {move.source} to shard {move.target}")
         schema = definition.arrow_schema
-        batches = (batch.cast(schema) for batch in chosen.scan(where=condition).batches())
-        reader = pa.RecordBatchReader.from_batches(schema, batches)
+        summer = RowsSummer()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in chosen.scan(where=condition).batches():
+                summer.update(batch.cast(schema))
+                yield batch.cast(schema)
+
+        reader = pa.RecordBatchReader.from_batches(schema, batches())
         upload, manifests = target.inserter.fill(cut(reader, target.definition), self._terms.timeout_s)
         said = {"map_version": str(found.map_version), "keep_s": f"{KEEP_S:g}", "of": target.definition.table_id}
         body = msgspec.json.encode({"manifests": manifests})
@@ -259,29 +273,45 @@ class MoveCarrier:
         partitions = tuple(part.partition for part in share.parts)
         quorum = len(self._catalog.replicas(target.name)) // 2 + 1
         batch = Batch(
-            move.source, move.target, partitions, share.replica, prepared.staging, share.log_from, quorum, share.rows
+            move.source,
+            move.target,
+            partitions,
+            share.replica,
+            prepared.staging,
+            share.log_from,
+            quorum,
+            share.rows,
+            sum(part.bytes for part in share.parts),
         )
-        laying = Laying(batch, prepared)
-        if share.rows != rows:
-            self._give_up(laying)
-            raise Unavailable(
-                f"shard {move.source} has {rows:,} rows that move, and {share.rows:,} were prepared at shard {move.target}"
-            )
-        return laying
-
-    def _give_up(self, laying: Laying) -> None:
-        """Let a replica give up what it has prepared; one that does not answer does so by itself in time."""
-        replica = laying.prepared.replica
-        address = next(
-            (each.address for each in self._catalog.replicas(replica.table.name) if each.name == replica.name), None
-        )
-        if address is None:
-            return
-        route = f"/v1/tables/{quote(replica.table.name)}/prepared/{quote(laying.prepared.staging)}"
         try:
-            self._http.request(address, "DELETE", route, timeout_s=self._terms.timeout_s)
+            answer = self._ask_of(prepared, "GET", "/sum")
+        except ReplitreeError:
+            self._give_up(prepared)
+            raise
+        return Laying(batch, prepared, RowsSum(rows, summer.hexdigest()), answer.decode(RowsSum))
+
+    def _give_up(self, prepared: Participant) -> None:
+        """Let a replica give up what it has prepared; one that does not answer does so by itself in time."""
+        try:
+            self._ask_of(prepared, "DELETE")
         except ReplitreeError as error:
-            self._terms.tell(f"{replica.name} did not give up what it has prepared: {error}")
+            self._terms.tell(f"{prepared.replica.name} did not give up what it has prepared: {error}")
+
+    def _ask_of(self, prepared: Participant, method: str, what: str = "") -> HttpResponse:
+        """Ask the replica that has prepared rows for them.
+
+        Raises
+        ------
+        Unavailable
+            It does not answer, or does not host the shard any more.
+        """
+        replica = prepared.replica
+        addresses = {each.name: each.address for each in self._catalog.replicas(replica.table.name)}
+        address = addresses.get(replica.name)
+        if address is None:
+            raise Unavailable(f"{replica.name} does not host {replica.table.name} any more")
+        route = f"/v1/tables/{quote(replica.table.name)}/prepared/{quote(prepared.staging)}{what}"
+        return self._http.request(address, method, route, timeout_s=self._terms.timeout_s)
 
     def _table(self, definition: TableDefinition, shard: Shard) -> Table:
         return Table(shard_definition(definition, shard), self._catalog, self._http, Written())

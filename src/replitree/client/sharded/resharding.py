@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from replitree.client.admin.moving import moving_table
 from replitree.client.sharded.sharded_catalog import ShardedInfo, sharded
 from replitree.errors import BadInput, CoordinationUnavailable, TableNotFound, Unavailable
 from replitree.protocol.core import effects as fx
@@ -23,6 +24,7 @@ from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.moves.carry import turn_moves_back
 from replitree.protocol.sharded.moves.course import MovesFound, Turned, begin, find_moves
+from replitree.protocol.sharded.moves.progress import RefusedBatches
 from replitree.protocol.sharded.placement import decode_placement, encode_placement
 from replitree.protocol.sharded.shard_map import (
     SHARDS_MAX,
@@ -63,20 +65,27 @@ class MovesStatus:
     ----------
     moves
         The moves; none: nothing moves.
-    batches, rows
+    batches, rows, bytes
         What has arrived since they began.
     on_its_way
         Rows that lie at their target, and are shown at their source still.
     weights, owned
         The weight of each shard, and how many buckets it owns.
+    idle_s
+        Seconds since the last progress, by coordination's clock.
+    refused
+        The batches that were refused since the last one that arrived, because their rows differed; None: none.
     """
 
     moves: tuple[Move, ...]
     batches: int
     rows: int
+    bytes: int
     on_its_way: int
     weights: Mapping[Shard, int]
     owned: Mapping[Shard, int]
+    idle_s: float = 0.0
+    refused: RefusedBatches | None = None
 
 
 def status_of(catalog: Catalog, name: str) -> MovesStatus:
@@ -88,14 +97,17 @@ def status_of(catalog: Catalog, name: str) -> MovesStatus:
         There is none of this name.
     """
     found = _found(catalog, name)
-    progress, owned = found.progress, Counter(found.map.owners)
+    far, owned = moving_table(catalog, name, found), Counter(found.map.owners)
     return MovesStatus(
         found.map.moves,
-        0 if progress is None else progress.batches,
-        0 if progress is None else progress.rows,
-        0 if found.batch is None else found.batch.rows,
+        far.batches,
+        far.rows,
+        far.bytes,
+        far.rows_on_their_way,
         {each.shard: each.weight for each in found.map.weights},
         {shard: owned[shard] for shard in found.map.shards},
+        far.idle_s,
+        RefusedBatches(far.refused, far.reason) if far.refused else None,
     )
 
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from replitree.errors import BadInput, ReadOnly, ReplitreeError, StoreError, Unavailable
+from replitree.errors import BadInput, CorruptPart, ReadOnly, ReplitreeError, StoreError, Unavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.program.sharded import participant
 from replitree.protocol.program.sharded.participant import (
@@ -38,6 +38,7 @@ from replitree.protocol.program.sharded.participant import (
     LetGoRows,
 )
 from replitree.protocol.program.stages import Accepted, End, MemoryEffect, Then
+from replitree.protocol.sharded.moves.batch import RowsSum
 from replitree.protocol.sharded.prepare import Abandonment, Participant
 from replitree.replica.kit.payloads import Payload, Rows, StagedUpload
 from replitree.replica.perform.availability import Availability
@@ -286,6 +287,31 @@ class PreparedRows:
                 raise BadInput("what was prepared is being committed, or given up; ask for the insert by its token")
             held.use = _Use.ENDING
         return self._end(held)
+
+    def sum_of(self, staging: str) -> RowsSum:
+        """Read the files of what was prepared, and return the sum of their rows.
+
+        Raises
+        ------
+        Unavailable
+            It is not held any more, or a file is damaged.
+        """
+        from replitree.storage.parts.verified import CheckedPart
+        from replitree.storage.rewrite.read import read_batches
+        from replitree.storage.rewrite.rows_sum import RowsSummer
+
+        held = self._held.get(fx.StagingId(staging))
+        if held is None:
+            raise Unavailable("this replica does not hold what was prepared any more: prepare the rows again")
+        definition = self._context.definitions.at(held.participant.schema_version)
+        parts = [CheckedPart(*each) for each in self._store_performer.staged(fx.StagingId(staging))]
+        summer = RowsSummer()
+        try:
+            for batch in read_batches(parts, definition) if parts else ():
+                summer.update(batch)
+        except (CorruptPart, StoreError, OSError) as error:
+            raise Unavailable(f"what was prepared can't be read again: {error}; prepare the rows again") from error
+        return RowsSum(summer.rows, summer.hexdigest())
 
     # --- what this process does -------------------------------------------------------------------------------------------
 

@@ -104,6 +104,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         when this replica writes them; if not this replica has them on its disk, and makes results for itself.
     move_threads
         Parts that are moved at once between the disk and an object store.
+    carry_moves_after_s
+        Seconds without progress after which this server carries the moves of buckets of a sharded table on by itself
+        (`replitree.replica.shard_moves`); 0: it never does.
     shared_cache_bytes
         How many bytes of copies of such a table's objects stay on the disk for readers, for each table.
     stores
@@ -159,6 +162,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lost_part_after_s: float = 300.0
     zero_copy: bool = True
     move_threads: _Positive = 2
+    carry_moves_after_s: _Seconds = 60.0
     shared_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
     test_cluster: bool = False
     trace: str = ""

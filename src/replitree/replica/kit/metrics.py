@@ -5,6 +5,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, MaybeInserted, NotInserted
+from replitree.protocol.sharded.moves.progress import MovesProgress
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -72,6 +73,7 @@ class Metrics:
         self.leases = Gauge("replitree_leases", "Leases held on snapshots", one, registry=self.registry)
         self.epoch = Gauge("replitree_epoch", "Epoch of this activation", one, registry=self.registry)
         self.active = Gauge("replitree_active", "1 while the replica takes inserts", one, registry=self.registry)
+        self.moves = MoveMetrics(self.registry)
         self._add_lives()
 
     def _add_lives(self) -> None:
@@ -126,6 +128,34 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics as text."""
         return generate_latest(self.registry)
+
+
+class MoveMetrics:
+    """Gauges of moves of buckets; the label `table` names the sharded table.  Every server that hosts a shard has them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"replitree_moves_{name}", text, ("table",), registry=registry)
+
+        self.buckets = gauge("buckets", "Buckets that have still to move to another shard")
+        self.rows = gauge("rows", "Rows that have arrived at their new shard since the moves began")
+        self.bytes = gauge("bytes", "Bytes of the files with these rows")
+        self.idle_s = gauge("idle_seconds", "Seconds since this server saw the last progress of the moves")
+        self.refused = gauge("refused", "Batches refused in a row because their rows differed from those of the source")
+
+    def show(self, table: str, buckets: int, progress: MovesProgress, idle_s: float) -> None:
+        """Show how far the moves of a table are; `idle_s`: seconds since the last progress."""
+        self.buckets.labels(table).set(buckets)
+        self.rows.labels(table).set(progress.rows)
+        self.bytes.labels(table).set(progress.arrived_bytes)
+        self.idle_s.labels(table).set(idle_s)
+        self.refused.labels(table).set(progress.refused.times if progress.refused else 0)
+
+    def ended(self, table: str) -> None:
+        """Take note that nothing moves: what there was is not told any longer, but for the number of buckets, 0."""
+        for each in (self.rows, self.bytes, self.idle_s, self.refused):
+            each.remove(table)
+        self.buckets.labels(table).set(0)
 
 
 class TableMeter:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from replitree.errors import BadInput, CorruptPart, StoreError
@@ -130,6 +131,10 @@ class StorePerformer:
         for name in self._store.stagings():
             if name.rpartition(".")[0] == staging:
                 self._remove_staging(fx.StagingId(name))
+
+    def staged(self, staging: fx.StagingId) -> tuple[tuple[Path, PartManifest], ...]:
+        """Return folders and manifests of the parts that are staged under an id."""
+        return self._store.staged.parts(staging)
 
     def forget(self, staging: fx.StagingId) -> None:
         """Forget the uploads of a group that has ended: from here on their staged files are not put back."""

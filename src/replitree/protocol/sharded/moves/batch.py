@@ -16,6 +16,10 @@ the source does not: both entries have one transaction, so every cut has each ro
 No insert brings new ones: the map sends them to the target, and the inserts that were open when it changed have ended
 (`list_opened`).  Merges of the source leave rows what they are.
 
+*They are compared before they are laid.*  `Laying` has the count and the content of the rows twice: as they were read at the
+source, and as they lie in the files that the target has prepared.  A batch that differs is never laid (`refuse`): what 3 shows
+is what it deletes at the source.  The replicas that fetch the files of a batch verify them by the hash in its entry.
+
 *Commands between 1 and 3* are in both logs, and change the rows in both: a mutation treats open parts as any other.
 
 *Who ends it.*  The entry names a joint insert that has no node, so the replicas only count themselves
@@ -24,7 +28,7 @@ No insert brings new ones: the map sends them to the target, and the inserts tha
 *Doubt.*  Each commit writes ``moves`` at the version that was read, so one that comes late does nothing, and the next look at
 that node tells what became of it.
 
-Absent on purpose: reading and hashing rows, and how long a batch waits for its quorum.
+Absent on purpose: how rows are read and hashed, and how long a batch waits for its quorum.
 """
 
 from __future__ import annotations
@@ -50,9 +54,17 @@ from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.insert.insert import find_insert
 from replitree.protocol.insert.quorum import open_quorum
 from replitree.protocol.sharded.moves.course import MovesFound
-from replitree.protocol.sharded.moves.progress import Batch, MovesProgress
+from replitree.protocol.sharded.moves.progress import Batch
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.state.counted import QuorumValue, decode_quorum
+
+
+@dataclass(frozen=True, slots=True)
+class RowsSum:
+    """How many rows there are, and the hash of their content, which does not depend on their order."""
+
+    rows: int
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +77,25 @@ class Laying:
         What the node ``moves`` says of it.
     prepared
         The rows, as a replica of the target has prepared them in a process of its own.
+    read, staged
+        The rows as they were read at the source, and as they lie in the files that are prepared.
     """
 
     batch: Batch
     prepared: Participant
+    read: RowsSum
+    staged: RowsSum
+
+    @property
+    def difference(self) -> str:
+        """How the rows at the target differ from those of the source; "": they are the same."""
+        if self.read == self.staged:
+            return ""
+        batch, read, staged = self.batch, self.read, self.staged
+        return (
+            f"{read.rows:,} rows with the content {read.content} move from shard {batch.source} to shard {batch.target},"
+            f" and {batch.replica} has prepared {staged.rows:,} with the content {staged.content}"
+        )
 
     @property
     def entry(self) -> GetEntry:
@@ -123,6 +150,7 @@ def lay(found: MovesFound, commands: tuple[str, fx.Version], laying: Laying) -> 
     """
     assert found.batch is None
     assert found.progress is not None
+    assert not laying.difference
     replica, entry = laying.prepared.replica, laying.entry
     committed: fx.Committed = yield fx.Commit(
         fx.Check(layout.shard_map(found.place), found.map_version),
@@ -132,6 +160,14 @@ def lay(found: MovesFound, commands: tuple[str, fx.Version], laying: Laying) -> 
         *open_quorum(replica, entry),
         fx.Create(layout.log_create(replica.table), encode_entry(entry), sequential=True),
     )
+    return committed
+
+
+def refuse(found: MovesFound, laying: Laying) -> fx.Procedure[fx.Committed]:
+    """Note that a batch was not laid because its rows differ.  Parameters as of `lay`."""
+    assert found.progress is not None
+    assert laying.difference
+    committed: fx.Committed = yield fx.Commit(found.noted(found.progress.with_refused(laying.difference)))
     return committed
 
 
@@ -177,7 +213,6 @@ def show(found: MovesFound, laid: Laid, removal: RowsRemoval) -> fx.Procedure[fx
     assert found.progress is not None
     batch, holders = laid.batch, laid.quorum.replicas
     source, target = yield from _below(found.shard(batch.source), found.shard(batch.target))
-    after = MovesProgress(UNSET, found.progress.batches + 1, found.progress.rows + batch.rows)
     settle = SettleEntry(batch.replica, batch.insert, laid.index, holders)
     removes = (
         MutateEntry(batch.replica, fx.EntryId(f"{removal.id}-{at}"), partition, removal.command, removal.schema_version)
@@ -185,7 +220,7 @@ def show(found: MovesFound, laid: Laid, removal: RowsRemoval) -> fx.Procedure[fx
     )
     committed: fx.Committed = yield fx.Commit(
         fx.Check(layout.shard_map(found.place), found.map_version),
-        found.noted(after),
+        found.noted(found.progress.with_arrived(batch)),
         fx.Delete(layout.quorum_status(target, batch.insert), laid.version),
         # A replica that has left the shard since is not counted.
         *(fx.Check(layout.host(Replica(target, name)), fx.ANY_VERSION) for name in holders),

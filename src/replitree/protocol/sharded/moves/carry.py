@@ -10,7 +10,8 @@ no moves                                  it is done
 a batch on its way, with its quorum       shows it (`protocol.sharded.moves.batch.show`)
 a batch on its way, without               waits; takes it back when the wait was too long
 inserts open since before the moves       waits until they have ended
-rows left at a source                     lets a replica of the target prepare some of them, and lays them
+rows left at a source                     lets a replica of the target prepare some of them, and lays them; rows that differ
+                                          from those of the source are noted instead, given up, and prepared again
 no rows left                              ends the moves
 ========================================  ========================================================================
 
@@ -32,6 +33,7 @@ from replitree.protocol.sharded.moves.batch import (
     lay,
     list_opened,
     look_at,
+    refuse,
     show,
     take_back,
     taken_back,
@@ -69,7 +71,7 @@ class NotPrepared:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpBatch(fx.Effect):
-    """Let the replica of the target give up what it has prepared, unless it was laid."""
+    """Let the replica of the target give up what it has prepared, unless it was laid; it may differ from the source."""
 
     laying: Laying
 
@@ -169,6 +171,10 @@ def take_turn(
     prepared: Laying | NothingLeft | NotPrepared = yield PrepareBatch(found)
     if isinstance(prepared, NothingLeft):
         yield from end(found)
+    elif isinstance(prepared, Laying) and prepared.difference:
+        # The rows stay where they are: shown, they would replace those that the source deletes (D1).
+        yield from refuse(found, prepared)
+        yield GiveUpBatch(prepared)
     elif isinstance(prepared, Laying):
         laid = yield from lay(found, (commands, counter.version), prepared)
         if not isinstance(laid, fx.Applied):

@@ -14,7 +14,7 @@ an unknown outcome: a commit that comes late finds other versions, and `find_mov
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from msgspec import UNSET
@@ -42,6 +42,8 @@ class MovesFound:
         The map.
     progress, version
         How far its moves are, and the version of that node; None: the map has no moves.
+    changed_ms
+        When that node was written last, in milliseconds since 1970 by coordination's clock: for people.
     """
 
     place: str
@@ -50,6 +52,7 @@ class MovesFound:
     map_version: fx.Version
     progress: MovesProgress | None = None
     version: fx.Version | None = None
+    changed_ms: int = field(default=0, compare=False)
 
     @property
     def batch(self) -> Batch | None:
@@ -113,7 +116,12 @@ def find_moves(place: str) -> fx.Procedure[MovesFound | None]:
             return (
                 found
                 if progress is None
-                else replace(found, progress=decode_progress(progress.value, own), version=progress.version)
+                else replace(
+                    found,
+                    progress=decode_progress(progress.value, own),
+                    version=progress.version,
+                    changed_ms=progress.changed_ms,
+                )
             )
     return None
 

@@ -16,6 +16,9 @@ from replitree.protocol.sharded.shard_map import Shard
 
 PROGRESS_FORMAT = 1
 
+REASON_CHARACTERS_MAX = 500
+"""How long a reason in the node may be."""
+
 
 class Batch(msgspec.Struct, frozen=True):
     """Rows that lie at their target already, and are shown at their source still.
@@ -30,8 +33,8 @@ class Batch(msgspec.Struct, frozen=True):
         Of the insert that has laid them at the target: its writer, its staging id, and an index that is not above its entry.
     quorum
         How many replicas of the target must have the rows before these are shown there.
-    rows
-        How many there are.
+    rows, bytes
+        How many there are, and how large their files are at the target.
     """
 
     source: Shard
@@ -42,6 +45,22 @@ class Batch(msgspec.Struct, frozen=True):
     log_from: int
     quorum: int
     rows: int = 0
+    bytes: int | UnsetType = UNSET
+
+
+class RefusedBatches(msgspec.Struct, frozen=True):
+    """Batches that were not laid, because the rows at the target were not those of the source.
+
+    Attributes
+    ----------
+    times
+        How many there were since the last batch that arrived.
+    reason
+        How the last one differed: for people.
+    """
+
+    times: int
+    reason: str
 
 
 class MovesProgress(msgspec.Struct, frozen=True):
@@ -51,14 +70,35 @@ class MovesProgress(msgspec.Struct, frozen=True):
     ----------
     batch
         What is on its way; UNSET: nothing.
-    batches, rows
-        How many batches have arrived since the moves began, and how many rows: for people.
+    batches, rows, bytes
+        How many batches have arrived since the moves began, how many rows, and how large their files were: for people.
+    refused
+        The batches that were refused since the last one that arrived; UNSET: none.
     """
 
     batch: Batch | UnsetType = UNSET
     batches: int = 0
     rows: int = 0
     format: int = PROGRESS_FORMAT
+    # Nodes of earlier versions lack what follows.
+    bytes: int | UnsetType = UNSET
+    refused: RefusedBatches | UnsetType = UNSET
+
+    @property
+    def arrived_bytes(self) -> int:
+        """How large the files of all that has arrived were."""
+        return self.bytes or 0
+
+    def with_arrived(self, batch: Batch) -> MovesProgress:
+        """Return what there is after a batch has arrived."""
+        return MovesProgress(
+            UNSET, self.batches + 1, self.rows + batch.rows, bytes=self.arrived_bytes + (batch.bytes or 0)
+        )
+
+    def with_refused(self, reason: str) -> MovesProgress:
+        """Return what there is after a batch was refused."""
+        times = self.refused.times if self.refused else 0
+        return msgspec.structs.replace(self, refused=RefusedBatches(times + 1, reason[:REASON_CHARACTERS_MAX]))
 
 
 def moves(place: str) -> str:

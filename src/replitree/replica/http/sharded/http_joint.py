@@ -67,6 +67,7 @@ class JointHandlers(Handlers):
             web.post(f"{table}/uploads/{{upload}}/prepare", self._prepare_upload),
             web.post(f"{table}/prepared/{{staging}}", self._renew),
             web.delete(f"{table}/prepared/{{staging}}", self._give_up),
+            web.get(f"{table}/prepared/{{staging}}/sum", self._sum),
             web.post(f"{table}/joint", self._commit),
             web.post(f"{table}/joint/rows", self._insert_rows),
         )
@@ -152,6 +153,12 @@ class JointHandlers(Handlers):
         table, staging = self._table(request), request.match_info["staging"]
         became = await self._in_thread(lambda: table.prepared_rows.give_up(staging))
         return json_response({"outcome": became.value})
+
+    async def _sum(self, request: web.Request) -> web.Response:
+        """Say how many rows were prepared, and their sum, as the files have them."""
+        table, staging = self._table(request), request.match_info["staging"]
+        found = await self._in_thread(lambda: table.prepared_rows.sum_of(staging))
+        return json_response({"rows": found.rows, "content": found.content})
 
     # --- commit -----------------------------------------------------------------------------------------------------------
 
