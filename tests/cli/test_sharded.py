@@ -146,7 +146,16 @@ def test_shards_are_added_emptied_and_given_buckets(run: Run, connection: Connec
     assert "what would move" in run("shard", "remove", "d", "--shard", "2", "--dry-run", *URL).out
     begun = run("shard", "move", "d", "--buckets", "0-2,4", "--to", "2", "--no-wait", *URL, "--json").json
     assert begun["moves"] == [{"from": 0, "to": 2, "buckets": [0, 1, 2, 4]}]
-    assert "4 buckets move" in run("shard", "status", "d", *URL).out
+    told = run("shard", "status", "d", *URL).out.replace("\n", " ")
+    assert "4 buckets move, 0 rows (0 B) have arrived, the last progress was" in told
+    told = run("status", *URL).out.replace("\n", " ")
+    assert "sharded table d: 4 buckets to move (0 → 2: 4), 0 rows (0 B) have arrived, the last progress was" in told
+    for names in ((), ("d",), ("d~1",)):
+        (moving,) = run("status", *names, *URL, "--json").json["moving"]
+        assert moving["idle_s"] >= 0
+        assert (moving["name"], moving["moves"]) == ("d", [{"source": 0, "target": 2, "buckets": 4}])
+    refused = run("shard", "resume", "d", "--config", "server.toml", *URL)
+    assert "give the configuration of a server, or name a cluster, not both" in refused.err.replace("\n", " ")
     refused = run("shard", "rebalance", "d", *URL)
     assert refused.status != 0
     assert "move already" in refused.err.replace("\n", " ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -139,6 +140,20 @@ def test_a_mover_that_stops_after_any_step_is_followed_by_another_one(connection
         back = 1 - back
     assert steps > 10
     wait_for(lambda: sum(shown(table).values()) == 100, "the removals are executed")
+
+
+def test_two_movers_that_take_turns_step_by_step_show_each_row_once(connection: Connection) -> None:
+    table = create(connection)
+    table.insert(rows(0, 200))
+    before, chance = shown(table), random.Random(1)
+    resharding.begin_buckets(connection.catalog, "d", range(8), 1)
+    movers = [mover(connection).steps() for _ in range(2)]
+    while movers:
+        turn = chance.choice(movers)
+        if next(turn, "ended") == "ended":
+            movers.remove(turn)
+        assert shown(table) == before
+    assert resharding.status_of(connection.catalog, "d").owned == {0: 0, 1: 16}
 
 
 def damaged_once(monkeypatch: pytest.MonkeyPatch, how: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:

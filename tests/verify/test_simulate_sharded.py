@@ -9,6 +9,7 @@ import pytest
 from replitree.errors import BadInput
 from replitree_verify.simulation.sharded.sharded_run import (
     COMMANDS_FROM,
+    KINDS_FROM,
     OWN_FROM,
     ShardedSimulation,
     draw_sharded,
@@ -51,9 +52,15 @@ def test_clients_of_later_seeds_read_what_they_have_inserted_and_command_all_sha
     assert ("command: ProposedInShards" in found.probes) is (first == COMMANDS_FROM)
 
 
+def test_commands_of_all_kinds_come_to_all_shards_in_later_seeds() -> None:
+    found = simulate_sharded(KINDS_FROM, KINDS_FROM + 8, 2)
+    assert found.violations == ()
+    assert {f"{kind} in all shards" for kind in ("mutation", "drop", "alter", "keep")} <= found.probes.keys()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("shards", [2, 3])
-@pytest.mark.parametrize("first", [0, OWN_FROM, COMMANDS_FROM])
+@pytest.mark.parametrize("first", [0, OWN_FROM, COMMANDS_FROM, KINDS_FROM])
 def test_thousands_of_seeds_find_nothing(first: int, shards: int) -> None:
     assert simulate_sharded(first, first + NIGHTLY_SEEDS, shards, workers=2).violations == ()
 

@@ -16,7 +16,18 @@ from typing_extensions import override
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import ClientAnswer, EntryId, JointId, LogIndex, RequestId
-from replitree.protocol.core.entries import Entry, FailEntry, GetEntry, MutateEntry, SettleEntry, quorum_of
+from replitree.protocol.core.entries import (
+    AlterEntry,
+    Command,
+    DropEntry,
+    Entry,
+    FailEntry,
+    GetEntry,
+    MutateEntry,
+    SettleEntry,
+    StorageEntry,
+    quorum_of,
+)
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded import places
@@ -119,8 +130,8 @@ class ShardObserver(Observer):
             self._judge.came(self.shard, index, entry, before)
             return
         super()._appended(before, entry, index)
-        if isinstance(entry, MutateEntry):
-            self._judge.commanded(self.shard, entry)
+        if isinstance(entry, MutateEntry | DropEntry | AlterEntry | StorageEntry):
+            self._judge.commanded(self.shard, index, entry)
         if isinstance(entry, SettleEntry | FailEntry):
             self._judge.ended(self.shard, index, entry)
 
@@ -168,6 +179,8 @@ class Judge:
         self.refused: set[JointId] = set()
         self.zxid: Callable[[], Zxid] = lambda: Zxid(0)
         self.commands: dict[EntryId, list[tuple[Shard, Zxid]]] = {}
+        self.drops: dict[Shard, list[tuple[int, Zxid]]] = {}
+        """Of each shard the entries that drop all rows, and their transactions."""
         self.cuts: dict[int, Zxid] = {}
         """Of each read of a shard the cut that it asks for."""
         self._logs: dict[Shard, list[tuple[int, Zxid]]] = {}
@@ -206,9 +219,15 @@ class Judge:
         """Take note of an entry of whatever kind."""
         self._logs.setdefault(shard, []).append((index, self.zxid()))
 
-    def commanded(self, shard: Shard, entry: MutateEntry) -> None:
+    def commanded(self, shard: Shard, index: int, entry: Command) -> None:
         """Take note of a command's entry in one shard."""
         self.commands.setdefault(entry.id, []).append((shard, self.zxid()))
+        if isinstance(entry, DropEntry):
+            self.drops.setdefault(shard, []).append((index, self.zxid()))
+
+    def _has_left(self, came: CameEntry, zxid: Zxid) -> bool:
+        """Whether the rows of an entry were dropped by a transaction."""
+        return any(came.index < index and at <= zxid for index, at in self.drops.get(came.shard, ()))
 
     def told_of_command(self, command: EntryId) -> None:
         """Check a command of which a client has heard that it is in all shards (D5)."""
@@ -317,7 +336,11 @@ class Judge:
         }
         for shard, rows in shown.items():
             tokens = Counter(self.sent[request].token for request in rows.requests)
-            wanted = Counter(each.token for each in there.values() if any(e.shard == shard for e in each.entries))
+            wanted = Counter(
+                each.token
+                for each in there.values()
+                if any(entry.shard == shard and not self._has_left(entry, zxid) for entry in each.entries)
+            )
             if tokens != wanted:
                 raise Violated(f"D1: shard {shard} shows {sorted(tokens)} at {zxid}, it has {sorted(wanted)}")
         for insert in self.inserts.values():

@@ -19,10 +19,11 @@ from replitree.coordination.tree import Tree
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import EntryId
-from replitree.protocol.core.entries import EVERY_PARTITION, MutateEntry
+from replitree.protocol.core.entries import EVERY_PARTITION, AlterEntry, DropEntry, MutateEntry, StorageEntry
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.execute.making import MAKING
 from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand
+from replitree.protocol.sharded import places
 from replitree.protocol.sharded.creation import Creation, NewShard, NewSharded, create_sharded, finish_creation
 from replitree.protocol.sharded.removal import Dropping, ShardedRemoval, begin_drop, drop_step
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
@@ -50,6 +51,9 @@ OWN_FROM, OWN_SEEDS = 10_000, 0.5
 
 COMMANDS_FROM, COMMANDS_SEEDS = 20_000, 0.5
 """In half of the seeds from here on mutations come to all shards."""
+
+KINDS_FROM = 30_000
+"""In the seeds from here on commands of all kinds come, not only mutations."""
 
 READ_AT_ONCE = 0.7
 """Share of the acknowledgements after which a linearizable read begins at once."""
@@ -167,6 +171,7 @@ class ShardedSimulation:
         self._is_made, self._errands = False, 0
         self.town.on_acknowledged = self.read_at_once
         self._commands = Random(f"{seed}/commanded")  # noqa: S311 - repeatable is what it must be
+        self._kinds = Random(f"{seed}/kinds of commands")  # noqa: S311 - repeatable is what it must be
         self._own = Random(f"{seed}/own reads")  # noqa: S311 - repeatable is what it must be
         reads_own = seed >= OWN_FROM and self._own.random() < OWN_SEEDS
         self._own_readers = {client: CutReader(self.town, client) for client in self._clients} if reads_own else {}
@@ -426,23 +431,39 @@ class ShardedSimulation:
         self.cluster.after(self._random.choice((SECOND, 5 * SECOND)), lambda: self.judge.full.discard(name))
 
     def command(self) -> None:
-        """Send a mutation of all shards to some replica of any; sometimes the same one to another replica, too."""
+        """Send a command for all shards to some replica of any; sometimes the same one to another replica, too."""
         request, drawn = self.town.new_request(), self._commands
         entry_id = EntryId(f"e{request}")
+        kind = self._kinds.choice(("mutation", "mutation", "drop", "alter", "keep"))
+        kind = kind if self.seed >= KINDS_FROM else "mutation"
 
         def hear(told: Any) -> None:
             self.judge.probes[f"command: {type(told).__name__}"] += 1
             if isinstance(told, ProposedInShards):
+                self.judge.probes[f"{kind} in all shards"] += 1
                 self.judge.told_of_command(entry_id)
 
         for _ in range(drawn.choice((1, 1, 2))):
             shard = drawn.choice(sorted(self._hosts))
 
             def ask(process: ShardProcess) -> None:
-                entry = MutateEntry(process.name, entry_id, EVERY_PARTITION, f"x{request}")
-                process.command(request, ShardsCommand(entry), self.town.back(hear))
+                process.command(request, self._asked(process.name, entry_id, kind), self.town.back(hear))
 
             self.town.send(shard, ask)
+
+    def _asked(self, name: str, entry_id: EntryId, kind: str) -> ShardsCommand:
+        """Return a command as a replica gives it, by the columns that there are."""
+        node = self.cluster.tree.get(places.columns(PLACE))
+        assert node is not None
+        match kind:
+            case "drop":
+                return ShardsCommand(DropEntry(name, entry_id, EVERY_PARTITION))
+            case "alter":
+                entry = AlterEntry(name, entry_id, "x", node.version + 2)
+                return ShardsCommand(entry, columns=(node.value, node.version))
+            case "keep":
+                return ShardsCommand(StorageEntry(name, entry_id, "local"), settings=lambda value: value)
+        return ShardsCommand(MutateEntry(name, entry_id, EVERY_PARTITION, f"x{entry_id[1:]}", node.version + 1))
 
     def read_at_once(self, client: JointClient) -> None:
         """Let a reader, or the client itself, ask for what was acknowledged just now: servers of coordination may be behind."""
