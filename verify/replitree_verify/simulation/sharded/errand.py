@@ -36,9 +36,18 @@ class Errand:
         self._session, self._is_alive = cluster.open_session(name), True
         self._go_on(None)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has neither died nor come to its end."""
+        return self._is_alive
+
     def die(self) -> None:
         """Stop; what is on its way may still arrive."""
         self._is_alive = False
+
+    def _performs(self, _effect: Any) -> bool:
+        """Whether this client performs an effect itself; then it goes on later."""
+        return False
 
     def _go_on(self, outcome: Any) -> None:
         while True:
@@ -47,6 +56,8 @@ class Errand:
             except StopIteration as stop:
                 self._is_alive = False
                 self._on_end(stop.value)
+                return
+            if self._performs(effect):
                 return
             if not isinstance(effect, fx.CurrentSession):
                 break

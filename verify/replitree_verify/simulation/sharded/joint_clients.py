@@ -20,7 +20,7 @@ from replitree.protocol.sharded import places
 from replitree.protocol.sharded.cut import Cut, CutEnd, cut_of
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone
-from replitree.protocol.sharded.shard_map import Shard
+from replitree.protocol.sharded.shard_map import Shard, decode_map
 from replitree_verify.process.read_requests import Shown
 from replitree_verify.simulation.options import MS
 from replitree_verify.simulation.sharded.shard_observer import Judge, SentRows
@@ -43,6 +43,8 @@ class Town:
     number: int = 0
     waiting: dict[int, Callable[[Any], None]] = field(default_factory=dict)
     """What hears the answer to a request that an observer hears first."""
+    buckets: int = 0
+    """How many buckets rows are of, where buckets move; 0: a client sends to whichever shards it likes."""
     on_acknowledged: Callable[[Any], None] = lambda _client: None
     """Is called with the client whose insert was acknowledged."""
 
@@ -101,6 +103,7 @@ class JointClient:
         self._token, self._wanted = "", 0
         self._shares: dict[Shard, Share] = {}
         self._map_version, self._turn, self._tries = -1, 0, 0
+        self._buckets, self._owners = list[int](), tuple[Shard, ...]()
         self.written: dict[Shard, fx.LogIndex] = {}
         """The highest index in the log of each shard of which it was told, as `client.insert.terms.Written` has it."""
         self.acknowledged: set[fx.JointId] = set()
@@ -134,6 +137,14 @@ class JointClient:
         self._abandon(list(self._shares.values()))
         self._shares.clear()
         self._map_version = node.version
+        if town.buckets:
+            drawn = Random(self._token)  # noqa: S311 - repeatable is what it must be
+            owners = decode_map(node.value, "").owners
+            self._buckets = sorted(drawn.sample(range(town.buckets), drawn.choice((1, 2, town.buckets // 2))))
+            self._pieces = sorted({owners[bucket] for bucket in self._buckets})
+            self._owners = owners
+            self._prepare()
+            return
         drawn = Random(f"{self._token}/{node.version}")  # noqa: S311 - repeatable is what it must be
         shards = sorted(town.hosts)
         self._pieces = sorted(drawn.sample(shards, drawn.choice((1, 2, len(shards)))))
@@ -149,6 +160,9 @@ class JointClient:
                 continue
             request = town.new_request()
             town.judge.sent[request] = SentRows(self._token, shard, version)
+            if town.buckets:
+                its = (bucket for bucket in self._buckets if self._owners[bucket] == shard)
+                town.judge.pieces[request] = tuple((self._token, bucket) for bucket in its)
 
             def ask(process: ShardProcess, shard: Shard = shard, request: int = request) -> None:
                 name = process.name

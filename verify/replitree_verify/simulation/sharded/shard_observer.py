@@ -6,9 +6,9 @@ D7 and D8 are about pruned reads and feeds, which these runs do not have.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import UNSET
 from typing_extensions import override
@@ -34,6 +34,7 @@ from replitree.protocol.sharded import places
 from replitree.protocol.sharded.shard_map import Shard, decode_map
 from replitree_verify.process.read_requests import Shown, ShowRows, Told
 from replitree_verify.rules.invariants import READS, SEAT_READS, Look, inserts_are_applied_once, quiet_states_agree
+from replitree_verify.rules.scope import covered_rows_are_mutated
 from replitree_verify.simulation.observer import Observer, Violated
 from replitree_verify.simulation.options import Options
 from replitree_verify.world.disk import Disk, requests_in
@@ -41,7 +42,15 @@ from replitree_verify.world.memory import Memory
 from replitree_verify.world.model import Insert
 
 LEFT_OUT = (inserts_are_applied_once,)
-"""A joint insert's entry names no token; D4 is checked over all shards."""
+"""A joint insert's entry names no token; D4 is checked over all shards.  Where buckets move, MUTATED is left out, too: the
+entries that delete the rows of a batch, one for each partition, have one command, and the rule tells commands apart by it."""
+
+
+REMOVAL = "moved"
+"""With what the commands begin that delete rows which have moved: the buckets follow, up to an ``n``."""
+
+Piece: TypeAlias = tuple[str, int]
+"""The rows of one insert of a client in one bucket: its token, and the bucket."""
 
 
 class SentRows(NamedTuple):
@@ -130,7 +139,9 @@ class ShardObserver(Observer):
             self._judge.came(self.shard, index, entry, before)
             return
         super()._appended(before, entry, index)
-        if isinstance(entry, MutateEntry | DropEntry | AlterEntry | StorageEntry):
+        if isinstance(entry, MutateEntry) and entry.id.startswith(REMOVAL):
+            self._judge.removed(self.shard, index, entry)
+        elif isinstance(entry, MutateEntry | DropEntry | AlterEntry | StorageEntry):
             self._judge.commanded(self.shard, index, entry)
         if isinstance(entry, SettleEntry | FailEntry):
             self._judge.ended(self.shard, index, entry)
@@ -154,7 +165,8 @@ class ShardObserver(Observer):
     @override
     def check_all(self, memories: Mapping[str, Memory]) -> None:
         look = self.look(memories, self.replicas)
-        for invariant in (each for each in (*READS, *SEAT_READS, quiet_states_agree) if each not in LEFT_OUT):
+        left_out = (*LEFT_OUT, covered_rows_are_mutated) if self._judge.pieces else LEFT_OUT
+        for invariant in (each for each in (*READS, *SEAT_READS, quiet_states_agree) if each not in left_out):
             wrong = invariant(look)
             if wrong is not None:
                 raise Violated(f"{wrong} (shard {self.shard})")
@@ -179,6 +191,10 @@ class Judge:
         self.refused: set[JointId] = set()
         self.zxid: Callable[[], Zxid] = lambda: Zxid(0)
         self.commands: dict[EntryId, list[tuple[Shard, Zxid]]] = {}
+        self.pieces: dict[int, tuple[Piece, ...]] = {}
+        """What each request has rows of, where buckets move."""
+        self._removals: dict[Shard, list[tuple[int, Zxid, frozenset[int]]]] = {}
+        self._entry_of: dict[tuple[Shard, int], int] = {}
         self.drops: dict[Shard, list[tuple[int, Zxid]]] = {}
         """Of each shard the entries that drop all rows, and their transactions."""
         self.cuts: dict[int, Zxid] = {}
@@ -206,6 +222,7 @@ class Judge:
         if entry.replica != self._who and not before.exists(layout.is_active(replica)):
             raise Violated(f"J5: {entry.insert} comes, and {entry.replica} has no session")
         insert.entries.append(CameEntry(shard, index, self.zxid(), entry, requests))
+        self._entry_of |= {(shard, request): index for request in requests}
         self._touched.add(joint)
 
     def ended(self, shard: Shard, index: int, entry: SettleEntry | FailEntry) -> None:
@@ -224,6 +241,21 @@ class Judge:
         self.commands.setdefault(entry.id, []).append((shard, self.zxid()))
         if isinstance(entry, DropEntry):
             self.drops.setdefault(shard, []).append((index, self.zxid()))
+
+    def removed(self, shard: Shard, index: int, entry: MutateEntry) -> None:
+        """Take note of what deletes rows that have moved from a shard."""
+        buckets = frozenset(map(int, entry.command.removeprefix(REMOVAL).partition("n")[0].split(".")))
+        self._removals.setdefault(shard, []).append((index, self.zxid(), buckets))
+
+    def pieces_shown(self, shard: Shard, requests: Iterable[int], zxid: Zxid) -> list[Piece]:
+        """Return what a shard shows at a cut: the rows of requests without those that have moved away."""
+        removals = [(index, buckets) for index, at, buckets in self._removals.get(shard, ()) if at <= zxid]
+        return [
+            (token, bucket)
+            for request in requests
+            for token, bucket in self.pieces[request]
+            if not any(self._entry_of[shard, request] < index and bucket in its for index, its in removals)
+        ]
 
     def _has_left(self, came: CameEntry, zxid: Zxid) -> bool:
         """Whether the rows of an entry were dropped by a transaction."""
@@ -343,6 +375,8 @@ class Judge:
             )
             if tokens != wanted:
                 raise Violated(f"D1: shard {shard} shows {sorted(tokens)} at {zxid}, it has {sorted(wanted)}")
+        if self.pieces:
+            self._check_pieces(zxid, shown, there.values())
         for insert in self.inserts.values():
             its = [each.shard for each in insert.entries if each.shard in shown]
             seen = [each.shard for each in insert.entries if each.requests & {*shown[each.shard].requests}]
@@ -352,3 +386,22 @@ class Judge:
         if late:
             rule = "D10" if is_own else "D3"
             raise Violated(f"{rule}: {late} were acknowledged before the read began, and are not in its cut {zxid}")
+
+    def _check_pieces(self, zxid: Zxid, shown: Mapping[Shard, Shown], there: Iterable[CameInsert]) -> None:
+        """Check that each row of a client is shown once over all shards, wherever its bucket lies (D1)."""
+        due = Counter(
+            piece
+            for insert in there
+            for entry in insert.entries
+            if not self._has_left(entry, zxid)
+            for request in entry.requests
+            for piece in self.pieces[request]
+            # Batches bring no rows of their own.
+            if piece[0] == insert.token
+        )
+        seen = Counter(
+            piece for shard, rows in shown.items() for piece in self.pieces_shown(shard, rows.requests, zxid)
+        )
+        if due != seen:
+            lacks, more = sorted((due - seen).elements()), sorted((seen - due).elements())
+            raise Violated(f"D1: a read at {zxid} lacks {lacks}, and shows {more} too much")

@@ -25,6 +25,7 @@ from replitree.protocol.execute.making import MAKING
 from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.creation import Creation, NewShard, NewSharded, create_sharded, finish_creation
+from replitree.protocol.sharded.moves.progress import moves
 from replitree.protocol.sharded.removal import Dropping, ShardedRemoval, begin_drop, drop_step
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
 from replitree_verify.process.read_requests import Told
@@ -32,6 +33,7 @@ from replitree_verify.simulation.cluster import COORDINATION
 from replitree_verify.simulation.observer import Violated
 from replitree_verify.simulation.options import MS, SECOND, Options, draw_options
 from replitree_verify.simulation.runs import Run
+from replitree_verify.simulation.sharded.bucket_moves import SimulatedMover, operate
 from replitree_verify.simulation.sharded.errand import Errand
 from replitree_verify.simulation.sharded.joint_clients import CutReader, JointClient, Town
 from replitree_verify.simulation.sharded.shard_observer import Judge, ShardObserver
@@ -54,6 +56,12 @@ COMMANDS_FROM, COMMANDS_SEEDS = 20_000, 0.5
 
 KINDS_FROM = 30_000
 """In the seeds from here on commands of all kinds come, not only mutations."""
+
+MOVERS = 2
+"""Processes that carry moves on at once."""
+
+MOVES_FROM = 40_000
+"""In the seeds from here on buckets move, and rows are of buckets."""
 
 READ_AT_ONCE = 0.7
 """Share of the acknowledgements after which a linearizable read begins at once."""
@@ -78,7 +86,11 @@ class ShardedOptions:
     is_dropped
         Whether the table is dropped in the end.
     commands
-        How many mutations of all shards there are.
+        How many commands there are.
+    moves
+        How often an operator begins moves of buckets, or turns them back.
+    mover_deaths
+        How often a process that carries them on dies.
     """
 
     shards: int
@@ -91,6 +103,8 @@ class ShardedOptions:
     commits: int
     is_dropped: bool
     commands: int = 0
+    moves: int = 0
+    mover_deaths: int = 0
 
 
 def draw_sharded(seed: int, shards: int, replicas: int) -> tuple[Options, ShardedOptions]:
@@ -116,6 +130,9 @@ def draw_sharded(seed: int, shards: int, replicas: int) -> tuple[Options, Sharde
     later = Random(f"{seed}/commands {shards}")  # noqa: S311 - repeatable is what it must be
     if seed >= COMMANDS_FROM and later.random() < COMMANDS_SEEDS:
         sharded = replace(sharded, commands=later.randint(1, 6))
+    if seed >= MOVES_FROM:
+        # The map has moves: nothing else writes it.
+        sharded = replace(sharded, maps=0, moves=later.randint(2, 8), mover_deaths=later.choice((0, 1, 4)))
     calm = replace(
         drawn,
         corrupt=0,
@@ -168,7 +185,10 @@ class ShardedSimulation:
             for number in range(options.clients)
         ]
         self._readers = [CutReader(self.town) for _ in range(self.sharded.readers)]
-        self._is_made, self._errands = False, 0
+        self._is_made, self._is_over, self._errands = False, False, 0
+        self._movers: list[SimulatedMover] = []
+        self._mover_chance = Random(f"{seed}/moves")  # noqa: S311 - repeatable is what it must be
+        self.town.buckets = BUCKETS if self.sharded.moves else 0
         self.town.on_acknowledged = self.read_at_once
         self._commands = Random(f"{seed}/commanded")  # noqa: S311 - repeatable is what it must be
         self._kinds = Random(f"{seed}/kinds of commands")  # noqa: S311 - repeatable is what it must be
@@ -259,9 +279,14 @@ class ShardedSimulation:
             (options.rolls, lambda: self._lead("roll", 1)),
             (self.sharded.maps, self.change_map),
             (self.sharded.commands, self.command),
+            (self.sharded.moves, self.operate),
+            (self.sharded.mover_deaths, self.kill_mover),
         ):
             for _ in range(count):
                 self.cluster.after(self._random.randrange(options.duration), fault)
+        if self.sharded.moves:
+            for _ in range(MOVERS):
+                self._start_mover()
         for reader in reads:
             self.cluster.after(self._random.randrange(options.duration), reader.read)
         self.cluster.run_until(begun + options.duration)
@@ -292,7 +317,7 @@ class ShardedSimulation:
             raise Violated(f"CONVERGES: not within {liveness // SECOND} seconds; {waiting} clients wait; {states}")
 
     def _has_converged(self) -> bool:
-        if not all(client.is_done for client in self._clients):
+        if not all(client.is_done for client in self._clients) or self.cluster.tree.exists(moves(PLACE)):
             return False
         for name, process in self._processes.items():
             memory, observer = process.memory, self._observers[self._shard_of[name]]
@@ -309,6 +334,9 @@ class ShardedSimulation:
 
     def drop(self) -> None:
         """Drop the table: clients take turns, some die, replicas leave their shards; in the end nothing is left."""
+        self._is_over = True
+        for mover in self._movers:
+            mover.die()
         self.cluster.faulty = self._random.random() < 0.5
         end = self.cluster.now + LIVENESS
         done: list[Any] = []
@@ -345,6 +373,30 @@ class ShardedSimulation:
         self.judge.probes["table dropped"] += 1
 
     # --- processes --------------------------------------------------------------------------------------------------------
+
+    def operate(self) -> None:
+        """Let an operator begin moves of buckets, or turn them back."""
+
+        def heard(found: Any) -> None:
+            self.judge.probes[f"moves {found}"] += 1
+
+        self._errand(operate(PLACE, self._mover_chance, self.sharded.shards, BUCKETS), heard)
+
+    def _start_mover(self) -> None:
+        """Let a process carry moves on; when it comes to its end the next one begins."""
+        if self._is_over:
+            return
+        name, quorum = f"mover {len(self._movers)}", self.sharded.replicas // 2 + 1
+        self._movers.append(
+            SimulatedMover(self.town, name, quorum, lambda _: self.cluster.after(SECOND, self._start_mover))
+        )
+
+    def kill_mover(self) -> None:
+        """Let a process that carries moves on die; another one follows."""
+        mover = self._mover_chance.choice(self._movers)
+        if mover.is_alive:
+            mover.die()
+            self.cluster.after(self._mover_chance.choice((50 * MS, 3 * SECOND)), self._start_mover)
 
     def _place(self, shard: Shard) -> TablePlace:
         return self.judge.place(self.cluster.tree, shard)
