@@ -306,11 +306,19 @@ class Judge:
                 raise Violated(f"J2: {joint} ends in {len(ends)} of {len(insert.entries)} shards")
             if joint in self.refused:
                 raise Violated(f"J4: {joint} was refused, and is in the logs")
+            # A token may be applied again when everything that it has brought was dropped before.
+            came = insert.entries[0].zxid
             again = [
-                each for each, other in self.inserts.items() if other.token == insert.token and not other.has_failed
+                each
+                for each, other in self.inserts.items()
+                if each != joint
+                and other.token == insert.token
+                and not other.has_failed
+                and other.entries[0].zxid <= came
+                and not all(self._has_left(entry, came) for entry in other.entries)
             ]
-            if len(again) > 1:
-                raise Violated(f"D4: {insert.token} is applied as {sorted(again)}")
+            if again and not insert.has_failed:
+                raise Violated(f"D4: {insert.token} is applied as {sorted((*again, joint))}")
         self._touched.clear()
 
     def check_whole(self, tree: Tree) -> None:
@@ -334,8 +342,9 @@ class Judge:
         ]
         if not found:
             raise Violated(f"J4: {token} was acknowledged, and counts in no shard")
-        self.acknowledged[found[0]] = self.inserts[found[0]].counts_from or Zxid(0)
-        return found[0]
+        # Those before were dropped (D4).
+        self.acknowledged[found[-1]] = self.inserts[found[-1]].counts_from or Zxid(0)
+        return found[-1]
 
     def refuse(self, joint: JointId) -> None:
         """Check a joint insert of which a client has heard that it never takes place (J4)."""
