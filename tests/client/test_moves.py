@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -16,7 +17,12 @@ from replitree.client.sharded import resharding
 from replitree.client.sharded.moves import MoveCarrier, MoveTerms
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput
-from replitree.protocol.sharded.moves.carry import MoverEnd
+from replitree.protocol.core import effects as fx
+from replitree.protocol.sharded.moves.batch import Laid
+from replitree.protocol.sharded.moves.carry import AwaitHolders, MoverEnd
+from replitree.protocol.sharded.moves.progress import Batch
+from replitree.protocol.sharded.shard_map import Shard
+from replitree.protocol.state.counted import QuorumValue
 from replitree.storage.rewrite.slices import cut
 from tests.replica.inprocess import SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
@@ -154,6 +160,30 @@ def test_two_movers_that_take_turns_step_by_step_show_each_row_once(connection: 
             movers.remove(turn)
         assert shown(table) == before
     assert resharding.status_of(connection.catalog, "d").owned == {0: 0, 1: 16}
+
+
+def test_a_batch_is_waited_for_while_a_replica_that_has_it_is_active(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = Batch(Shard(0), Shard(1), ("p",), "r1", fx.StagingId("s"), 0, 2, 10)
+    laid, looks, turns = Laid(batch, fx.LogIndex(3), QuorumValue(2, ("r1",)), fx.Version(0)), [0], [0]
+
+    def procedure(_place: str, _commands: str) -> fx.Procedure[MoverEnd]:
+        while (yield AwaitHolders(laid)):
+            turns[0] += 1
+        return MoverEnd.DONE
+
+    def replicas(name: str) -> list[Any]:
+        assert name == "d~1"
+        looks[0] += 1
+        # Another replica is active all the time, but it does not have the batch.
+        return [SimpleNamespace(name="r1", active=looks[0] < 50), SimpleNamespace(name="r2", active=True)]
+
+    for name, value in {"carry_moves": procedure, "LOOK_S": 0.001, "HOLDERS_S": 0.0}.items():
+        monkeypatch.setattr(f"replitree.client.sharded.moves.{name}", value)
+    told, catalog = list[str](), SimpleNamespace(root="/c", replicas=replicas)
+    carrier = MoveCarrier(cast(Any, catalog), cast(Any, None), "d", MoveTerms(timeout_s=0.02, tell=told.append))
+    assert carrier.run() is MoverEnd.DONE
+    assert turns[0] >= 50
+    assert told[-1] == "no replica of shard 1 that has the rows is active: the batch is taken back"
 
 
 def damaged_once(monkeypatch: pytest.MonkeyPatch, how: Callable[[pa.RecordBatch], pa.RecordBatch]) -> None:

@@ -10,6 +10,7 @@ from replitree.errors import BadInput
 from replitree_verify.simulation.sharded.sharded_run import (
     COMMANDS_FROM,
     KINDS_FROM,
+    MOVES_FROM,
     OWN_FROM,
     ShardedSimulation,
     draw_sharded,
@@ -58,9 +59,15 @@ def test_commands_of_all_kinds_come_to_all_shards_in_later_seeds() -> None:
     assert {f"{kind} in all shards" for kind in ("mutation", "drop", "alter", "keep")} <= found.probes.keys()
 
 
+def test_buckets_move_in_later_seeds() -> None:
+    found = simulate_sharded(MOVES_FROM, MOVES_FROM + 8, 2)
+    assert found.violations == ()
+    assert {"moves begun: done", "batch prepared", "moves turned back: done"} <= found.probes.keys()
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("shards", [2, 3])
-@pytest.mark.parametrize("first", [0, OWN_FROM, COMMANDS_FROM, KINDS_FROM])
+@pytest.mark.parametrize("first", [0, OWN_FROM, COMMANDS_FROM, KINDS_FROM, MOVES_FROM])
 def test_thousands_of_seeds_find_nothing(first: int, shards: int) -> None:
     assert simulate_sharded(first, first + NIGHTLY_SEEDS, shards, workers=2).violations == ()
 

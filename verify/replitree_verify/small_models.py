@@ -67,9 +67,9 @@ class Room:
 TABLET_MUTANTS = read_patches("tablets")
 
 SHARDED_MUTANTS = {
-    # Commands have mutants that are called as those of joint inserts.
-    f"commands/{each.name}" if room == "commands" else each.name: each
-    for room in ("joint", "cuts", "sharded", "commands")
+    # Commands and moves have mutants that are called as those of joint inserts.
+    f"{room}/{each.name}" if room in ("commands", "moves") else each.name: each
+    for room in ("joint", "cuts", "sharded", "commands", "moves")
     for each in read_patches(room)
     # Some change the world of their own room, which a simulated cluster is not.
     if all(hunk.module.startswith("replitree.") for hunk in each.hunks)

@@ -33,7 +33,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.core.run import translate
-from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval, RowsSum
+from replitree.protocol.sharded.moves.batch import Laid, Laying, RowsRemoval, RowsSum
 from replitree.protocol.sharded.moves.carry import (
     AwaitHolders,
     AwaitInserts,
@@ -47,6 +47,7 @@ from replitree.protocol.sharded.moves.carry import (
 )
 from replitree.protocol.sharded.moves.course import MovesFound
 from replitree.protocol.sharded.moves.progress import Batch
+from replitree.protocol.sharded.places import shard_name
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.sharded.shard_map import Move, Shard
 from replitree.storage.rewrite.rows_sum import RowsSummer
@@ -79,6 +80,9 @@ LEASE_S = 60.0
 LOOK_S = 0.05
 """Pause between two looks at what is waited for, in seconds."""
 
+HOLDERS_S = 1.0
+"""How often it is looked whether replicas that have a batch are active, in seconds."""
+
 RETRY_S = 1.0
 """Pause after a batch could not be prepared, in seconds."""
 
@@ -90,8 +94,8 @@ class MoveTerms:
     Attributes
     ----------
     timeout_s
-        How long a replica may take to answer, and how long a batch may lack replicas that have its rows before it is taken
-        back, in seconds.
+        How long a replica may take to answer, and how long all replicas that have the rows of a batch may be away before it is
+        taken back, in seconds.
     tell
         Told in a sentence what happens.
     failures_max
@@ -124,7 +128,8 @@ class MoveCarrier:
         self._place = layout.sharded(catalog.root, name)
         # How many rows of a move a part has: a part never changes.
         self._counts: dict[tuple[str, str, str], int] = {}
-        self._laid: tuple[str, float] = ("", 0.0)
+        # The insert that is waited for, when a replica that has its rows was seen last, and when that was looked at.
+        self._laid = ("", 0.0, 0.0)
         self._failures = 0
 
     def run(self) -> MoverEnd:
@@ -165,26 +170,38 @@ class MoveCarrier:
                 command = delete_where(bucket_condition(definition, found.map, move.runs), definition)
                 return RowsRemoval(fx.EntryId(f"move-{uuid4().hex}"), command.text, definition.schema_version)
             case AwaitHolders(laid):
-                insert, since = self._laid
-                if insert != laid.batch.insert:
-                    self._laid = laid.batch.insert, time.monotonic()
-                    self._terms.tell(
-                        f"{laid.batch.rows:,} rows lie at shard {laid.batch.target}, at {len(laid.quorum.replicas)} of"
-                        f" {laid.batch.quorum} replicas"
-                    )
-                elif time.monotonic() - since > self._terms.timeout_s:
-                    self._terms.tell(
-                        f"too few replicas of shard {laid.batch.target} have the rows: the batch is taken back"
-                    )
-                    return False
-                time.sleep(LOOK_S)
-                return True
+                return self._awaits_holders(laid)
             case AwaitInserts(opened):
                 self._terms.tell(f"waiting for inserts whose quorum is open: {len(opened)}")
                 time.sleep(LOOK_S)
                 return None
         performed: object = self._catalog.perform(effect)
         return performed
+
+    def _awaits_holders(self, laid: Laid) -> bool:
+        """Wait until more replicas may have a batch; return whether to wait longer.
+
+        Replicas whose queue is long take their time, and to copy the rows again would only make it longer.  So a batch is taken
+        back only when no replica that has its rows was active for as long as `MoveTerms.timeout_s`.
+        """
+        batch, now = laid.batch, time.monotonic()
+        insert, since, looked = self._laid
+        if insert != batch.insert:
+            self._terms.tell(
+                f"{batch.rows:,} rows lie at shard {batch.target}, at {len(laid.quorum.replicas)} of {batch.quorum} replicas"
+            )
+            self._laid = batch.insert, now, now
+        elif now - looked > HOLDERS_S:
+            holders = {*laid.quorum.replicas, batch.replica}
+            there = {each.name for each in self._catalog.replicas(shard_name(self._name, batch.target)) if each.active}
+            self._laid = insert, now if holders & there else since, now
+            if now - self._laid[1] > self._terms.timeout_s:
+                self._terms.tell(
+                    f"no replica of shard {batch.target} that has the rows is active: the batch is taken back"
+                )
+                return False
+        time.sleep(LOOK_S)
+        return True
 
     # --- preparing --------------------------------------------------------------------------------------------------------
 

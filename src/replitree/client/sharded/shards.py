@@ -106,7 +106,7 @@ class TableShards:
         tell
             Told in a sentence what happens.
         timeout_s
-            How long a replica may take to answer, and how long a batch may lack replicas that have it, in seconds.
+            How long a replica may take to answer, and how long all replicas that have a batch may be away, in seconds.
 
         Raises
         ------

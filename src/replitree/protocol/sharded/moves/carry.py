@@ -8,7 +8,7 @@ what it finds                             what it does
 ========================================  ========================================================================
 no moves                                  it is done
 a batch on its way, with its quorum       shows it (`protocol.sharded.moves.batch.show`)
-a batch on its way, without               waits; takes it back when the wait was too long
+a batch on its way, without               waits; takes it back when it can't be had any more, as the process says
 inserts open since before the moves       waits until they have ended
 rows left at a source                     lets a replica of the target prepare some of them, and lays them; rows that differ
                                           from those of the source are noted instead, given up, and prepared again
@@ -87,7 +87,10 @@ class DescribeRemoval(fx.Effect):
 
 @dataclass(frozen=True, slots=True)
 class AwaitHolders(fx.Effect):
-    """Wait until more replicas of the target may have a batch.  Outcome: whether to wait longer; False: it took too long."""
+    """Wait until more replicas of the target may have a batch.
+
+    Outcome: whether to wait longer; False: the replicas that have it are away.
+    """
 
     laid: Laid
 
