@@ -80,6 +80,7 @@ def test_thousands_of_seeds_find_nothing(first: int, shards: int) -> None:
         ("map-not-checked", 3, "D6"),
         ("own-write-above-the-cut", OWN_FROM, "D10"),
         ("commands/in-two-commits", COMMANDS_FROM + 1, "D5"),
+        ("moves/insert-map-not-checked", MOVES_FROM, "D6"),
     ],
 )
 def test_a_seed_catches_the_mutant(mutant: str, seed: int, breaks: str) -> None:

@@ -202,10 +202,7 @@ class Observer:
             raise Violated(breach)
         if self.is_dropping:
             return  # what is left of the table binds no process any more
-        while (node := tree.get(path := layout.log_entry(self.table, self.end))) is not None:
-            entry, index = decode_entry(node.value, path), self.end
-            self.end = next_index(index, entry)
-            self._appended(before, entry, index)
+        self._read_log(before)
         self._check_registered(tree, who)
         # The log's beginning and the marks of lost replicas change rarely: what depends on them is checked only then.
         marks = tuple(tree.get(layout.is_lost(Replica(self.table, name))) for name in self.replicas)
@@ -214,6 +211,13 @@ class Observer:
             self._start_and_marks = start_and_marks
             self._forgive()
             self._refuse(pointers_are_valid, somebody_is_good, log_is_dense, log_and_queue_give_the_table)
+
+    def _read_log(self, before: Tree) -> None:
+        """Check the entries that are new."""
+        while (node := self.tree.get(path := layout.log_entry(self.table, self.end))) is not None:
+            entry, index = decode_entry(node.value, path), self.end
+            self.end = next_index(index, entry)
+            self._appended(before, entry, index)
 
     def _appended(self, before: Tree, entry: Entry, index: LogIndex) -> None:
         self._blocks[index] = tokens_of(entry) if isinstance(entry, GetEntry) else ()

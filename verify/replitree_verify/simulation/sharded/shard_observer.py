@@ -124,8 +124,13 @@ class ShardObserver(Observer):
         if not self.is_dropping and tree.exists(layout.dropped(self.table)):
             self.is_dropping = True
         # Before the first replica has joined no replica is good.
-        if self.is_dropping or not tree.children(layout.replicas(self.table)):
+        if self.is_dropping:
             self.tree = tree
+            return
+        if not tree.children(layout.replicas(self.table)):
+            before, self.tree = self.tree, tree
+            # A replica of another shard may have brought a command.
+            self._read_log(before)
             return
         super().changed(tree, who, breach)
 
