@@ -36,8 +36,8 @@ from replitree.client.cluster import LocalCluster
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import OutcomeUnknown, ReplicaUnavailable, SnapshotExpired, Unavailable
 from replitree.storage.schema.row_buckets import row_buckets
+from replitree_verify.nemesis.shards import hosted
 from tests.faults.arguments import say
-from tests.faults.sharded import shards_of
 from tests.waiting import wait_for
 
 SCHEMA = "k bigint not null, p int not null, n bigint not null"
@@ -324,7 +324,7 @@ def check_rows(cluster: LocalCluster, ledger: Ledger) -> int:
     table = cluster.table("d")
     assert isinstance(table, ShardedTable)
     owners, total = table.info.map.owners, Counter[tuple[int, int, int]]()
-    for number, (shard, _) in zip(table.info.map.shards, shards_of(cluster, table), strict=True):
+    for number, (shard, _) in zip(table.info.map.shards, hosted(cluster, table, cluster.names), strict=True):
         copies = {name: rows_of(shard, name) for name in ("r1", "r2", "r3")}
         first, *others = (counted(each) for each in copies.values())
         assert all(each == first for each in others), f"the replicas of {shard.name} differ: {differences(copies)}"
