@@ -85,22 +85,16 @@ def _hashes(values: pa.Array) -> _Words:
         found = _of_lists(values)
     elif kinds.is_null(arrow):
         found = np.zeros(len(values), np.uint64)
+    elif kinds.is_floating(arrow):
+        found = xxhash64([values.view(pa.int64() if arrow.bit_width == 64 else pa.int32())]).view(np.uint64)
+    elif kinds.is_decimal(arrow) and arrow.precision > DECIMAL_DIGITS_MAX:
+        halves = np.frombuffer(values.buffers()[1], "<i8", 2 * len(values), values.offset * 16)
+        found = xxhash64([pa.array(halves[::2]), pa.array(halves[1::2])]).view(np.uint64)
     else:
-        found = xxhash64(_plain(values)).view(np.uint64)
+        found = xxhash64([values]).view(np.uint64)
     if values.null_count:
         found = np.where(values.is_valid().to_numpy(zero_copy_only=False), found, _NULL)
     return found
-
-
-def _plain(values: pa.Array) -> Sequence[pa.Array]:
-    """Give columns of types that can be hashed, which together have what each value has."""
-    kinds, arrow = pa.types, values.type
-    if kinds.is_floating(arrow):
-        return (values.view(pa.int64() if arrow.bit_width == 64 else pa.int32()),)
-    if kinds.is_decimal(arrow) and arrow.precision > DECIMAL_DIGITS_MAX:
-        halves = np.frombuffer(values.buffers()[1], "<i8", 2 * len(values), values.offset * 16)
-        return pa.array(halves[::2]), pa.array(halves[1::2])
-    return (values,)
 
 
 def _of_lists(values: Any) -> _Words:
