@@ -13,7 +13,7 @@ import pytest
 
 from replitree.client.admin.doctor import examine
 from replitree.client.connection import Connection
-from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.joint import JointInserter, JointInsertResult
 from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
 from replitree.client.table import Table
 from replitree.client.transport.http import AnswerLost, HttpClient
@@ -217,8 +217,6 @@ def test_a_changed_map_splits_the_rows_again(connection: Connection, cluster: In
 
 
 def test_a_participant_that_is_gone_is_replaced(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    from replitree.client.sharded.joint import JointInserter
-
     table, prepare, gone = create(connection), JointInserter._prepare_one, list[str]()  # noqa: SLF001
 
     def given_up(self: JointInserter, shard: Shard, *more: Any) -> Any:
@@ -229,6 +227,8 @@ def test_a_participant_that_is_gone_is_replaced(connection: Connection, monkeypa
         return share
 
     monkeypatch.setattr(JointInserter, "_prepare_one", given_up)
+    # No server has both shards, as far as the client sees.
+    monkeypatch.setattr(JointInserter, "_insert_whole", lambda *_: None)
     assert table.insert(rows(0, 40)).outcome == "inserted"
     assert len(gone) == 2
     assert multiset(table.to_arrow()) == multiset(rows(0, 40))
@@ -430,6 +430,8 @@ def test_rows_that_were_prepared_without_an_answer_are_prepared_again(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = create(connection)
+    # No server has both shards, as far as the client sees.
+    monkeypatch.setattr(JointInserter, "_insert_whole", lambda *_: None)
     lost = lose_answers(monkeypatch, 2, "/prepared")
     assert table.insert(rows(0, 40)).outcome == "inserted"
     assert len(lost) == 2

@@ -43,12 +43,19 @@ class Joint:
     """A client inserts rows under a token, which also names the rows; the replica of the other shard takes part.
 
     `quorum`: as of an insert.  `batch`: the rows are a batch of the model's only stream, and the token names the rows only.
+    `also`: tokens of other clients whose rows go with them.
     """
 
     coordinator: str
     token: str
     quorum: int = 0
     batch: JointBatch | None = None
+    also: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All tokens."""
+        return (self.token, *self.also)
 
 
 STREAM = fx.StreamId("s")
@@ -87,6 +94,8 @@ class Model(Declaration):
         Whether a client whose coordinator has died asks the next process.
     tidies
         The seats that let go of objects and delete them; none: the rows lie on disks.
+    is_one_process
+        Whether one process is the replica of both shards: it dies as a whole, and activates each of them by itself.
     """
 
     inserts: tuple[Joint, ...]
@@ -102,6 +111,7 @@ class Model(Declaration):
     known: tuple[tuple[BlockId, Block], ...] = ()
     asks_again: bool = False
     tidies: tuple[str, ...] = ()
+    is_one_process: bool = False
 
 
 MODELS = (
@@ -367,5 +377,44 @@ MODELS = (
         abandons=False,
         tidies=("a", "b"),
         probes=("inserted", "swept", "deleted"),
+    ),
+    Model(
+        "joint_beside",
+        "one process has the replicas of both shards, the answer of a commit is lost, and it dies",
+        inserts=(Joint("a", "x"),),
+        faults={Fault.UNKNOWN: 1, Fault.CRASH: 1},
+        attempts=1,
+        abandons=False,
+        is_one_process=True,
+        probes=("inserted", "swept", "applied late"),
+    ),
+    Model(
+        "joint_beside_retaken",
+        "one process has the replicas of both shards, and activates each of them anew while rows come in again",
+        inserts=(Joint("a", "x"), Joint("a", "x")),
+        retakes=("a", "b"),
+        attempts=1,
+        abandons=False,
+        is_one_process=True,
+        probes=("inserted", "duplicate", "participant gone"),
+    ),
+    Model(
+        "joint_grouped",
+        "rows of two clients come in together, and one of the two sends its token to the other replica as well",
+        inserts=(Joint("a", "x", also=("y",)), Joint("b", "y")),
+        faults={Fault.UNKNOWN: 1},
+        attempts=1,
+        probes=("inserted", "duplicate", "tokens taken", "applied late"),
+    ),
+    Model(
+        "joint_grouped_forgotten",
+        "the same, tokens are forgotten, and one process has the replicas of both shards",
+        inserts=(Joint("a", "x", also=("y",)), Joint("a", "y")),
+        faults={Fault.UNKNOWN: 1},
+        forgets=True,
+        attempts=1,
+        abandons=False,
+        is_one_process=True,
+        probes=("inserted", "duplicate", "tokens taken", "forgotten", "applied late"),
     ),
 )

@@ -58,9 +58,9 @@ def wrong(model: Model, state: JointState) -> Iterator[str]:
     for _, _, entry in gets:
         if not entries[entry.joint] == len(shards[entry.joint]) == entry.shards:
             yield f"J1: {entry.joint} has {entries[entry.joint]} entries in {len(shards[entry.joint])} shards"
-    for token in {joint.token for joint in model.inserts}:
+    for token in {token for joint in model.inserts for token in joint.tokens}:
         failed = {entry.insert for _, entry in verdicts_of(state.tree) if isinstance(entry, FailEntry)}
-        its = (entry for _, _, entry in gets if model.inserts[number_of(entry.insert)].token == token)
+        its = (entry for _, _, entry in gets if token in model.inserts[number_of(entry.insert)].tokens)
         applied = {entry.joint for entry in its if entry.insert not in failed}
         if len(applied) > 1 and not state.forgotten and not state.judged:
             yield f"D4: {token} is applied as {sorted(map(str, applied))}"
@@ -127,7 +127,7 @@ def wrong_to_come(model: Model, state: JointState, after: JointState) -> str | N
         if (shard, index) in known:
             continue
         # The coordinator commits through its own session, so only the other replica can be without one.
-        is_own = model.inserts[number_of(entry.insert)].coordinator == entry.replica
+        is_own = model.is_one_process or model.inserts[number_of(entry.insert)].coordinator == entry.replica
         if not is_own and not state.tree.exists(layout.is_active(Replica(SHARDS[shard], entry.replica))):
             return f"J5: {entry.insert} comes, and {entry.replica} has no session"
         # In the place of a content hash the rows carry the version of the map by which they were split.

@@ -17,7 +17,15 @@ from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.membership.table import table_nodes
-from replitree.protocol.program.sharded.coordinator import CoordinatorOutcome, JointRequest, OwnGone, OwnTurn, TakeOwn
+from replitree.protocol.program.sharded.coordinator import (
+    Became,
+    CoordinatorOutcome,
+    EndBeside,
+    JointRequest,
+    OwnGone,
+    OwnTurn,
+    TakeOwn,
+)
 from replitree.protocol.program.sharded.participant import (
     AcceptRows,
     AwaitForgetting,
@@ -29,7 +37,7 @@ from replitree.protocol.program.sharded.participant import (
 )
 from replitree.protocol.program.stages import Accepted, AwaitCleaning
 from replitree.protocol.sharded.joint_batch import batch_token
-from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
+from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged, TokensTaken
 from replitree.protocol.sharded.prepare import Abandonment, Participant, ParticipantGone
 from replitree.protocol.shares.share import DeleteObjects
 from replitree.protocol.shares.share_effects import PutShares
@@ -65,6 +73,7 @@ HEARD: Mapping[Any, str] = {
     MapChanged: "map changed",
     ParticipantGone: "participant gone",
     OwnGone: "own gone",
+    TokensTaken: "tokens taken",
     fx.InDoubt: "in doubt",
     Abandonment.REMOVED: "abandoned",
     Abandonment.COMMITTED: "committed before",
@@ -267,7 +276,7 @@ class Space(small_search.Space[JointState]):
         if thread == PREPARES:
             version = state.tree.get(layout.shard_map(PLACE))
             assert version is not None
-            place = self._kernel.begin(take_part, here, request)
+            place = self._kernel.begin(take_part, here, request, not self.model.is_one_process)
             # A client that prepares one shard's rows again has split them by the map of the first time.
             split = sent.map_version if sent.own is not None else version.version
             after = state._replace(sent=put(state.sent, number, sent._replace(map_version=split)))
@@ -279,7 +288,9 @@ class Space(small_search.Space[JointState]):
                 return
             own = sent.lost or (sent.own.staging if sent.own is not None else self._staging(state, number, seat))
             token = fx.BlockId(joint.token) if joint.batch is None else batch_token(joint_id)
-            terms = joint_id, token, fx.Version(sent.map_version), own, others, joint.quorum, joint.batch
+            also = tuple(map(fx.BlockId, joint.also))
+            apart = () if self.model.is_one_process else others
+            terms = joint_id, token, fx.Version(sent.map_version), own, apart, joint.quorum, joint.batch, also
             is_staged = sent.lost is not None or sent.own is not None
             place = self._kernel.begin(coordinate, here, request, JointRequest(*terms), is_staged)
             yield f"{what} insert {joint.token}", self._settled(state, seat, at, place)
@@ -476,7 +487,7 @@ class Space(small_search.Space[JointState]):
                 staging = self._staging(state, request, seat)
                 held = process._replace(held=process.held | {staging})
                 return state._replace(processes=put(state.processes, seat, held)), Accepted(me, epoch, START, staging)
-            case Hold(participant) if not participant.is_apart:
+            case Hold(participant) if at.thread == COMMITS:
                 return state._replace(sent=put(state.sent, at.number, sent._replace(own=participant))), None
             case LetGoRows(staging):
                 held = process._replace(held=process.held - {staging})
@@ -485,7 +496,16 @@ class Space(small_search.Space[JointState]):
                     after = after._replace(sent=put(state.sent, at.number, sent._replace(own=None)))
                 return after, None
             case TakeOwn():
-                return state, OwnTurn(me, sent.own)
+                is_whole = self.model.is_one_process and sent.own is not None
+                return state, OwnTurn(me, sent.own, sent.prepared[-1:] if is_whole else ())
+            case EndBeside(became):
+                # Nothing is sent again by these models, so what is kept is as good as held.
+                (beside,), other = sent.prepared[-1:], 1 - seat
+                if became is Became.KEPT:
+                    return state, None
+                held = state.processes[other]._replace(held=state.processes[other].held - {beside.staging})
+                folders = state.folders - ({(SEATS[other], beside.staging)} if became is Became.REMOVED else set())
+                return state._replace(processes=put(state.processes, other, held), folders=folders), None
             case AwaitGivingUp():
                 return state, GiveUpTurn(sent.prepared[at.thread - ABANDONS], me)
             case AwaitForgetting():

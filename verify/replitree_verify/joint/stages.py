@@ -7,7 +7,7 @@ from typing import Any
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program.sharded.coordinator import JointRequest, KeepOwn, TakeOwn, insert_jointly
+from replitree.protocol.program.sharded.coordinator import EndBeside, JointRequest, KeepOwn, TakeOwn, insert_jointly
 from replitree.protocol.program.sharded.participant import (
     AcceptRows,
     AwaitForgetting,
@@ -50,6 +50,7 @@ MEMORY = (
     LetGoRows,
     TakeOwn,
     KeepOwn,
+    EndBeside,
     ReportTrouble,
     AwaitGivingUp,
     AwaitForgetting,
@@ -67,9 +68,9 @@ never comes.
 """
 
 
-def take_part(replica: Replica, request: fx.RequestId) -> Stage:
-    """Prepare a client's rows, as a participant, and tell."""
-    ended = yield from prepare_rows(replica, request, 1, True)
+def take_part(replica: Replica, request: fx.RequestId, is_apart: bool) -> Stage:
+    """Prepare a client's rows, as a participant in the coordinator's process or apart from it, and tell."""
+    ended = yield from prepare_rows(replica, request, 1, is_apart)
     assert isinstance(ended, End)
     yield Tell(ended.outcome)
     return None

@@ -6,7 +6,9 @@ How, in order:
 2. for each shard that gets some, a replica of it stages them: in one request if they are few, else as an upload;
 3. the replica that has the rows of the first shard commits, for all of them.
 
-Few rows of one shard only are prepared and committed by one request.  Only the last step inserts.  What becomes of it:
+Few rows are prepared and committed by one request, if they are of one shard, or if one server has a replica of each of their
+shards and the insert has no quorum.  Where that fails for several shards, the steps above are taken.  Only the last inserts.
+What becomes of it:
 
 ==================================================  ====================================================================
 answer                                              what happens
@@ -38,7 +40,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -50,7 +51,9 @@ import pyarrow as pa
 from replitree.client.insert.insert import REQUEST_BYTES_MAX, REQUEST_ROWS_MAX, TableInserter
 from replitree.client.insert.terms import InsertResult, Terms, Written
 from replitree.client.insert.upload import Upload
+from replitree.client.sharded.one_server import OneServer
 from replitree.client.sharded.sharded_catalog import read_map
+from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.client.transport.routing import ATTEMPT_S_MAX, Router
@@ -75,9 +78,6 @@ from replitree.wire.sent_batch import SentBatch
 
 KEEP_S = 600.0
 """How long a replica keeps what it has prepared, in seconds: longer than the other shards take, and their commit."""
-
-ASKED_AT_ONCE = 8
-"""Shards prepared at once."""
 
 PAUSE_S = 0.05
 """Pause before the next try of a commit, in seconds."""
@@ -181,6 +181,7 @@ class JointInserter:
         self._written = written
         self._map: tuple[ShardMap, int] | None = None
         self._inserters: dict[Shard, tuple[Router, TableInserter]] = {}
+        self._beside, self._server = SideBySide(), OneServer()
 
     def insert(self, data: Any, terms: Terms) -> JointInsertResult:
         """Insert rows: see `ShardedTable.insert`."""
@@ -295,6 +296,10 @@ class JointInserter:
     ) -> _Committed | None:
         """Prepare and commit rows that were split by one version of the map; None: the map has another one by now."""
         first, shares, doubt = min(pieces), dict[Shard, _PreparedShare](), _Doubt(token)
+        if terms.quorum is None and terms.batch is None:
+            whole = self._insert_whole(pieces, version, terms, deadline, doubt)
+            if whole is not None and whole.outcome != "participant_gone":
+                return None if whole.outcome == "map_changed" else whole
         try:
             while True:
                 missing = [shard for shard in pieces if shard not in shares]
@@ -331,6 +336,25 @@ class JointInserter:
             if not doubt.is_open:
                 self._abandon(list(shares.values()))
 
+    def _insert_whole(
+        self, pieces: Mapping[Shard, pa.Table], version: int, terms: Terms, deadline: float, doubt: _Doubt
+    ) -> _Committed | None:
+        """Insert few rows of several shards by one request; None: no server has all of them, or can't tell, or did not."""
+        shards = sorted(pieces)
+        rows = pa.concat_tables([pieces[shard] for shard in shards])
+        if not _is_small(rows):
+            return None
+        replica = self._server.find([self._inserter(shard)[0] for shard in shards])
+        if replica is None:
+            return None
+        counts = ",".join(f"{shard}:{pieces[shard].num_rows}" for shard in shards)
+        said = f"map_version={version}&of={self._inserter(shards[0])[1].definition.table_id}&shards={counts}"
+        route = f"/v1/tables/{quote(self._name(shards[0]))}/joint/rows?{said}&{_query(doubt.token, terms)}"
+        found = self._ask_commit(replica, route, _stream_of(rows), terms, deadline, doubt)
+        if found is None or found.outcome == "participant_gone":
+            self._server.failed(replica)
+        return found
+
     # --- preparing ----------------------------------------------------------------------------------------------------
 
     def _prepare(
@@ -352,8 +376,7 @@ class JointInserter:
             except ReplitreeError as error:
                 return error
 
-        with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="replitree-prepare") as pool:
-            found = list(pool.map(prepare, shards))
+        found = self._beside.each(prepare, shards)
         shares = [each for each in found if isinstance(each, _PreparedShare)]
         problem = next((each for each in found if isinstance(each, ReplitreeError)), None)
         if problem is not None:
@@ -399,9 +422,7 @@ class JointInserter:
             with suppress(ReplitreeError):
                 self._http.request(share.replica.address, "DELETE", route, timeout_s=ABANDON_S)
 
-        if shares:
-            with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="replitree-abandon") as pool:
-                list(pool.map(give_up, shares))
+        self._beside.each(give_up, shares)
 
     # --- committing ---------------------------------------------------------------------------------------------------
 
@@ -418,13 +439,24 @@ class JointInserter:
         others = [share.told for shard, share in sorted(shares.items()) if shard != first]
         body = msgspec.json.encode({"prepared": [own.told, *others]})
         route = f"/v1/tables/{quote(self._name(first))}/joint?{_query(doubt.token, terms)}"
+        return self._ask_commit(own.replica, route, body, terms, deadline, doubt)
+
+    def _ask_commit(
+        self,
+        replica: ReplicaInfo,
+        route: str,
+        body: bytes | pa.Buffer,
+        terms: Terms,
+        deadline: float,
+        doubt: _Doubt,
+    ) -> _Committed | None:
+        """Send a request that commits; None as of `_commit`."""
         left = deadline - time.monotonic()
         if left <= 0:
             raise doubt.end(terms.timeout_s)
         try:
-            answer = self._http.request(
-                own.replica.address, "POST", route, body, timeout_s=min(left, _attempt_s(terms)), purpose="insert"
-            )
+            seconds = min(left, _attempt_s(terms))
+            answer = self._http.request(replica.address, "POST", route, body, timeout_s=seconds, purpose="insert")
             return answer.decode(_Committed)
         except (AnswerLost, OutcomeUnknown) as error:
             doubt.is_open, doubt.last = True, error

@@ -3,7 +3,7 @@
 The coordinator is a replica of one of these shards.  The others are *participants*, each a replica of one shard
 (`protocol.sharded.prepare`)::
 
-    Check(coordinator host @ epoch), Create(tokens/<token>), Check(map @ version),
+    Check(coordinator host @ epoch), Create(tokens/<token>) for each client's token, Check(map @ version),
     for each participant in another process: Check(host @ epoch), Check(is_active), Delete(prepared/<staging id>),
     for each participant in the coordinator's process: Check(host @ epoch),
     with a quorum: Create(joint/<id>), for each shard: Create(quorum/status/<staging id>),
@@ -22,11 +22,16 @@ a participant is gone, or its epoch is newer  `ParticipantGone`: prepare that sh
 its node is gone: it has abandoned            the same
 a log has gone on below a new parent          the same
 the coordinator's own epoch is newer          nothing: the coordinator goes on under the newer one
+a token of several exists                     `TokensTaken`: insert the rows of these alone, and those of the others again
 ============================================  ==================================================================
 
 *Token.*  It stands for the whole insert, whichever shards get its rows: the same token under another map is a duplicate (D4).
 The check of the token comes first, so a repetition is told so, whatever has changed since.  Its value names the joint insert
 and each entry.
+
+*Several tokens.*  Rows of several clients that are of the same shards go together, as one joint insert whose entries have the
+rows of all.  Each client's token stands for it.  Whose token is taken has its rows among those of the others, so all are staged
+again without them.
 
 *Dropped.*  When everything that the token's insert has brought was dropped after it, the token is taken over, at the version
 that was read: of several that find it free one gets it.  The logs tell, as long as they have the drops (`_is_free`).
@@ -101,6 +106,8 @@ class JointInsert:
         One for each shard that gets rows; the first one is the coordinator's own.
     quorum
         How many replicas of each shard must have its rows before the insert counts; 0: it counts at once.
+    also
+        Tokens of other clients whose rows it has, too; then it has no quorum.
     """
 
     id: fx.JointId
@@ -109,9 +116,12 @@ class JointInsert:
     map_version: fx.Version
     participants: tuple[Participant, ...]
     quorum: int = 0
+    also: tuple[fx.BlockId, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.participants
+        assert not (self.quorum and self.also)
+        assert len({self.token, *self.also}) == 1 + len(self.also)
         assert not self.participants[0].is_apart
         assert len({each.replica.table.path for each in self.participants}) == len(self.participants)
 
@@ -130,12 +140,18 @@ class JointInsert:
 
     @property
     def opens(self) -> tuple[fx.Create, ...]:
-        """What opens its quorum; nothing if it has none."""
+        """What opens its quorum; without one, what takes the tokens of other clients."""
         if not self.quorum:
-            return ()
+            return self.others
         node = fx.Create(layout.joint_insert(self.place, self.id), encode_token(JointValue(self.token, self.inserts)))
         opened = zip(self.participants, self.entries, strict=True)
         return node, *(status for each, (_, entry) in opened for status in open_quorum(each.replica, entry))
+
+    @property
+    def others(self) -> tuple[fx.Create, ...]:
+        """What takes the tokens of other clients."""
+        value = encode_token(TokenValue(self.id, self.inserts))
+        return tuple(fx.Create(layout.joint_token(self.place, each), value) for each in self.also)
 
     @property
     def inserts(self) -> tuple[ShardInsert, ...]:
@@ -171,7 +187,16 @@ class StreamMoved:
     """Certainly nothing was inserted: the stream of a batch does not stand any more where the coordinator has read it."""
 
 
-JointOutcome: TypeAlias = JointInserted | MapChanged | ParticipantGone | fx.NotInserted | Replaced | fx.InDoubt
+@dataclass(frozen=True, slots=True)
+class TokensTaken:
+    """Certainly nothing was inserted: of the tokens of several clients, earlier inserts have `tokens`."""
+
+    tokens: tuple[fx.BlockId, ...]
+
+
+JointOutcome: TypeAlias = (
+    JointInserted | MapChanged | ParticipantGone | TokensTaken | fx.NotInserted | Replaced | fx.InDoubt
+)
 """What became of a joint insert; after `InDoubt` the same token settles it."""
 
 
@@ -226,15 +251,21 @@ def joint_insert(
                 return JointInserted(
                     insert.id, tuple((shard.name, layout.index_of(shard, path)) for shard, path in paths)
                 )
-            case fx.Refused(operation=operation, reason=fx.Reason.NODE_EXISTS | fx.Reason.BAD_VERSION) if (
-                operation == takes
+            case fx.Refused(operation=operation, reason=fx.Reason.NODE_EXISTS | fx.Reason.BAD_VERSION) if operation in (
+                takes,
+                *insert.others,
             ):
-                taken = yield from _taken(insert)
+                taken = yield from _taken_of_several(insert) if insert.also else _taken(insert)
                 if not isinstance(taken, fx.Set):
                     return taken
                 takes = taken
                 continue
-            case fx.Refused(operation=operation, reason=reason) if operation in (takes, unchanged, *moves):
+            case fx.Refused(operation=operation, reason=reason) if operation in (
+                takes,
+                *insert.others,
+                unchanged,
+                *moves,
+            ):
                 is_gone, stale = reason is fx.Reason.NO_NODE, StreamMoved() if operation in moves else MapChanged()
                 # A stream that is not there any more was forgotten.
                 is_dropped = is_gone and operation not in moves
@@ -266,6 +297,20 @@ def _find(
         found = yield from find_insert(shard, each)
         written.append((each.shard, None if found is None else found.index))
     return tuple(written)
+
+
+def _taken_of_several(insert: JointInsert) -> fx.Procedure[TokensTaken | fx.NotInserted]:
+    """Return which tokens of an insert are taken; none of them by itself, because a commit in doubt is settled before this."""
+    tokens = (insert.token, *insert.also)
+    found: fx.Many = yield fx.GetMany(tuple(layout.joint_token(insert.place, each) for each in tokens))
+    named = tuple((token, node) for token, node in zip(tokens, found.nodes, strict=True) if node is not None)
+    for token, node in named:
+        assert decode_token(node.value, layout.joint_token(insert.place, token)).joint != insert.id
+    return (
+        TokensTaken(tuple(token for token, _ in named))
+        if named
+        else fx.NotInserted("a token was forgotten just now; try again")
+    )
 
 
 def _taken(insert: JointInsert) -> fx.Procedure[JointInserted | fx.NotInserted | fx.Set]:

@@ -64,6 +64,8 @@ class PendingInsert:
         It is a duplicate by its token, and its rows are certainly others than those of the earlier insert.
     origin
         Where its rows come from: it tells whether materialised views get them; another one than clients is alone.
+    kind
+        Only requests of an equal kind share a group.
     waits
         It is answered when it is known what became of a quorum, after its group was committed.
     """
@@ -85,6 +87,7 @@ class PendingInsert:
     differs: bool = False
     batch: SentBatch | None = None
     origin: InsertOrigin = FROM_CLIENTS
+    kind: object = None
 
     def give(self, answer: ClientAnswer) -> None:
         """Answer the request; only the first answer counts."""
@@ -126,6 +129,11 @@ class GroupCommitter:
         self._took_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"commit-{name}", daemon=True)
         self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a group."""
+        return len(self._waiting)
 
     def submit(self, pending: PendingInsert) -> bool:
         """Queue a request; False when too many are waiting or the committer is closing."""
@@ -186,7 +194,8 @@ class GroupCommitter:
                 size += candidate.bytes
                 if candidate.alone or candidate.schema_version != first.schema_version:
                     break
-                if (candidate.quorum, candidate.patience_s) != (first.quorum, first.patience_s):
+                terms = (candidate.quorum, candidate.patience_s, candidate.kind)
+                if terms != (first.quorum, first.patience_s, first.kind):
                     break
                 if candidate.block in blocks or rows > self._rows_max or size > self._bytes_max:
                     break

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplitreeError, TooFewReplicas
@@ -19,7 +20,9 @@ from replitree.protocol.core.log import ROLLED
 from replitree.protocol.insert.quorum import count_replicas
 from replitree.protocol.membership.activate import REPLACED, Replaced
 from replitree.protocol.program.sharded.coordinator import (
+    Became,
     CoordinatorOutcome,
+    EndBeside,
     JointRequest,
     KeepOwn,
     OwnGone,
@@ -30,7 +33,7 @@ from replitree.protocol.program.sharded.coordinator import (
 from replitree.protocol.program.sharded.participant import LetGoRows
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Then
 from replitree.protocol.sharded.joint_batch import JointBatch, batch_token
-from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
+from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged, TokensTaken
 from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone
 from replitree.replica.insert.appends import Appends
@@ -123,10 +126,7 @@ class JointInserts:
         own, *others = body.prepared
         self._check_own(own)
         self._availability.epoch()
-        context, batch, staging = self._context, None, fx.StagingId(own.staging)
-        # The process may coordinate inserts of several shards, each with numbers of its own.
-        shard = shard_number(context.replica.table.name)
-        joint = fx.JointId(f"{context.identity.incarnation}-s{shard}-c{next(self._numbers)}")
+        context, batch, staging, joint = self._context, None, fx.StagingId(own.staging), self._next_joint()
         if isinstance(token, SentBatch):
             if wish is not None:
                 raise BadInput("a batch of a stream into a sharded table can't have a quorum yet; nothing was inserted")
@@ -148,8 +148,56 @@ class JointInserts:
         self._quorums.wait(ended.arguments[1], PATIENCE_S if wish is None else wish.patience_s)
         return JointCommit(outcome, rows, pending)
 
+    def commit_rows(
+        self,
+        staged: Sequence[tuple[PreparedRows, Participant]],
+        tokens: Sequence[fx.BlockId],
+        map_version: int,
+        rows: int,
+    ) -> JointCommit:
+        """Commit what this process has staged for all shards.
+
+        Parameters
+        ----------
+        staged
+            What, and where; this replica's own first.  Afterwards what is not inserted, nor in doubt, is held there.
+        tokens
+            Each names the rows of one client.
+        map_version, rows
+            The version of the map by which the rows were split, and how many there are.
+
+        Raises
+        ------
+        ReadOnly, Unavailable
+            Certainly nothing was inserted.
+        """
+        self._availability.epoch()
+        (_, first), *others = staged
+        first_token, *also = tokens
+        asked = JointRequest(
+            self._next_joint(), first_token, fx.Version(map_version), first.staging, (), also=tuple(also)
+        )
+        own = self.prepared.take(first.staging)
+        beside = [(holder, holder.take(each.staging)) for holder, each in others]
+        is_whole = own is not None and all(each is not None for _, each in beside)
+        held = [(holder, each) for holder, each in beside if each is not None]
+        number = self.prepared.next_request()
+        _, outcome = self._run(number, asked, own if is_whole else None, held)
+        if isinstance(outcome, fx.NotInserted) and outcome.reason == ROLLED:
+            self._context.pull_signal.hurry()
+        return JointCommit(outcome, rows)
+
+    def _next_joint(self) -> fx.JointId:
+        # The process may coordinate inserts of several shards, each with numbers of its own.
+        shard = shard_number(self._context.replica.table.name)
+        return fx.JointId(f"{self._context.identity.incarnation}-s{shard}-c{next(self._numbers)}")
+
     def _run(
-        self, number: fx.RequestId, asked: JointRequest, own: Participant | None
+        self,
+        number: fx.RequestId,
+        asked: JointRequest,
+        own: Participant | None,
+        beside: Sequence[tuple[PreparedRows, Participant]] = (),
     ) -> tuple[Then | End | None, CoordinatorOutcome]:
         """Run the coordinator's stage; after an error the outcome is what is known for certain, or the error is raised."""
         context, prepared = self._context, self.prepared
@@ -157,7 +205,9 @@ class JointInserts:
         def remember(effect: MemoryEffect) -> OwnTurn | None:
             match effect:
                 case TakeOwn():
-                    return OwnTurn(context.identity.encode(), own)
+                    return OwnTurn(context.identity.encode(), own, tuple(each for _, each in beside))
+                case EndBeside(became):
+                    _end_beside(beside, became)
                 case KeepOwn(staging):
                     prepared.keep(staging)
                 case LetGoRows(staging):
@@ -180,10 +230,12 @@ class JointInserts:
             if not doubt.may_be_in_log:
                 if own is not None:
                     prepared.keep(asked.own)
+                _end_beside(beside, Became.KEPT)
                 raise
             self._tell_broken_off(error)
             self._report(asked.own, "a joint insert's outcome is unknown")
             prepared.let_go(asked.own)
+            _end_beside(beside, Became.LET_GO)
             return None, fx.InDoubt()
         assert ended is not None
         return ended, ended.outcome  # type: ignore[return-value]  # the stage says so
@@ -254,6 +306,18 @@ class JointInserts:
         return size if size > 1 else 0
 
 
+def _end_beside(beside: Sequence[tuple[PreparedRows, Participant]], became: Became) -> None:
+    """Let what this process has staged for other shards become what the coordinator's own rows become."""
+    for holder, each in beside:
+        match became:
+            case Became.LET_GO:
+                holder.let_go(each.staging)
+            case Became.KEPT:
+                holder.keep(each.staging)
+            case Became.REMOVED:
+                holder.drop(each.staging)
+
+
 def prepared_share(made: Participant, map_version: int) -> PreparedShare:
     """Return what a participant tells its client, with the version of the map by which the client has split its rows."""
     replica, table = made.replica, made.replica.table
@@ -272,14 +336,14 @@ def prepared_share(made: Participant, map_version: int) -> PreparedShare:
 
 
 def joint_result(
-    committed: JointCommit, own: PreparedShare, token: str, answer: fx.ClientAnswer | None = None
+    committed: JointCommit, own: Replica, token: str, answer: fx.ClientAnswer | None = None
 ) -> dict[str, object]:
     """Return the answer to a joint insert, or raise it.
 
     Parameters
     ----------
     own
-        The coordinator's share.
+        The coordinator.
     answer
         What became of the quorum that was waited for.
 
@@ -303,8 +367,10 @@ def joint_result(
             whose = {"shard": gone.replica.table.name, "replica": gone.replica.name}
             return {"outcome": "participant_gone", **whose, "reason": reason}
         case OwnGone():
-            reason = f"replica {own.replica} of shard {own.shard} does not hold the rows any more"
-            return {"outcome": "participant_gone", "shard": own.shard, "replica": own.replica, "reason": reason}
+            reason = f"replica {own.name} of shard {own.table.name} does not hold the rows any more"
+            return {"outcome": "participant_gone", "shard": own.table.name, "replica": own.name, "reason": reason}
+        case TokensTaken():
+            raise AssertionError("of several tokens the group tells which are taken")
         case Replaced():
             raise ReadOnly(f"nothing was inserted: {REPLACED}")
         case fx.InDoubt():

@@ -355,6 +355,12 @@ class PreparedRows:
         if held is not None:
             self._close(fx.StagingId(staging.rpartition(".")[0]), held.holds)
 
+    def drop(self, staging: fx.StagingId) -> None:
+        """Give up what was staged for a commit of this process, which has ended without it; nothing if it is not held."""
+        self.keep(staging)
+        with suppress(BadInput):
+            self.give_up(staging)
+
     def committed(self, staging: fx.StagingId) -> None:
         """Take note that an entry in the log names what is staged under an id."""
         with self._lock:

@@ -23,6 +23,7 @@ from replitree.protocol.state.registration import registered_by
 from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.insert_writer import InsertWriter
 from replitree.replica.insert.inserts import Inserts
+from replitree.replica.insert.joint_groups import JointGroups
 from replitree.replica.insert.joint_inserts import JointInserts
 from replitree.replica.insert.prepared_rows import PreparedRows
 from replitree.replica.insert.quorums import Quorums
@@ -124,13 +125,13 @@ class TableReplica:
         self.maker = Maker(context, parts, self.prepared, storage, self.suspect, availability.why_makes_nothing)
         sources = self.sources = PartSources(context, parts, exchange, storage)
         self.lost_parts = LostParts(context, parts, sources)
-        appends, self.quorums = Appends(), Quorums(context, availability)
-        writer = InsertWriter(context, self.store, storage, availability)
-        views = ViewWriter(context, self.store, server.table)
+        appends, views = Appends(), ViewWriter(context, self.store, server.table)
+        self.quorums, writer = Quorums(context, availability), InsertWriter(context, self.store, storage, availability)
         performer = self.store_performer = StorePerformer(parts, exchange, writer, self.maker, views)
         storage.use(None)
         self.inserts = Inserts(context, availability, performer, self.quorums, appends)
         self.joint_inserts = JointInserts(context, availability, performer, self.quorums, appends)
+        self.joint_groups = JointGroups(context, availability, self.joint_inserts)
         self.on_end: Callable[[], object] = lambda: None
         self.on_answer: Callable[[fx.ClientAnswer], object] = lambda _: None
         look_ahead = LookAhead(replica.name, exchange.begin, self.quorums.heard, self.prepared_rows.committed)
@@ -265,6 +266,7 @@ class TableReplica:
     def stop(self, timeout_s: float) -> None:
         """Finish the inserts that wait, then stop every thread."""
         self.inserts.close(timeout_s)
+        self.joint_groups.close(timeout_s)
         self.availability.stop("shut down")
         self.progress.wake()
         self.quorums.join(timeout_s)

@@ -12,6 +12,9 @@ a participant is gone, or nothing was sent  kept: the client commits again
 everything else                             removed: this insert never takes place
 ==========================================  =====================================================================
 
+*Beside.*  The coordinator's process may have staged the rows of other shards, too: as their replica, without nodes.  They are
+taken together with its own rows, and become what these become.
+
 A client whose answer was lost asks again.  If the rows are not held any more, the token tells whether they are in the table:
 the process asks only while it is active, so a commit under an earlier epoch is decided.
 
@@ -21,6 +24,7 @@ Absent on purpose: the wait for a quorum, which is that of any insert (`replitre
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeAlias
 
 from replitree.protocol.core import effects as fx
@@ -47,11 +51,13 @@ class TakeOwn(MemoryEffect):
 class OwnTurn:
     """What the coordinator works with: the process, as of `activate`, and its own rows.
 
-    `own` is None if the process does not hold them: they were given up, or another process has prepared them.
+    `own` is None if the process does not hold them: they were given up, or another process has prepared them.  `beside` are the
+    rows that the process has staged as replica of other shards; it holds all of them if it holds its own.
     """
 
     me: bytes
     own: Participant | None
+    beside: tuple[Participant, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,21 @@ class KeepOwn(MemoryEffect):
     """The process keeps its own rows for another try, until their time is over."""
 
     staging: StagingId
+
+
+class Became(Enum):
+    """What becomes of rows that the coordinator's process has staged: as in the table above."""
+
+    LET_GO = "let go"
+    KEPT = "kept"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class EndBeside(MemoryEffect):
+    """The process lets go, keeps or removes what it has staged for other shards (`OwnTurn.beside`); none has a node."""
+
+    became: Became
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +93,7 @@ class JointRequest:
 
     Attributes
     ----------
-    joint, token, map_version, quorum
+    joint, token, map_version, quorum, also
         As of `JointInsert`.
     own
         Under which id the coordinator has staged its own rows.
@@ -89,6 +110,7 @@ class JointRequest:
     others: tuple[Participant, ...]
     quorum: int = 0
     batch: JointBatch | None = None
+    also: tuple[BlockId, ...] = ()
 
 
 CoordinatorOutcome: TypeAlias = JointOutcome | OwnGone
@@ -112,27 +134,35 @@ def insert_jointly(replica: Replica, request: RequestId, asked: JointRequest) ->
     place, turn = layout.sharded_of(replica.table), (yield TakeOwn(asked.own))
     assert isinstance(turn, OwnTurn)
     if turn.own is None:
-        found = yield from find_named(place, replica.table, asked.token, asked.batch)
+        # Of rows of several clients one token tells nothing of the others.
+        found = None if asked.also else (yield from find_named(place, replica.table, asked.token, asked.batch))
         outcome: CoordinatorOutcome = found or OwnGone()
     else:
         own = turn.own
-        insert = JointInsert(asked.joint, place, asked.token, asked.map_version, (own, *asked.others), asked.quorum)
+        participants, became = (own, *turn.beside, *asked.others), Became.KEPT
+        insert = JointInsert(asked.joint, place, asked.token, asked.map_version, participants, asked.quorum, asked.also)
         outcome = yield from insert_named(insert, asked.batch, turn.me)
         if isinstance(outcome, fx.InDoubt | Replaced):
             # First: while its rows are taken, no other request takes a missing token for the proof that nothing was inserted.
             yield ReportTrouble()
         match outcome:
             case JointInserted(is_duplicate=False) | fx.InDoubt():
+                became = Became.LET_GO
                 yield LetGoRows(own.staging)
             case fx.NotInserted():
                 yield KeepOwn(own.staging)
             case ParticipantGone(participant=gone) if gone is not own:
                 yield KeepOwn(own.staging)
             case _:
+                became = Became.REMOVED
                 yield from abandon(own, turn.me)
                 yield LetGoRows(own.staging)
+        if turn.beside:
+            yield EndBeside(became)
     # A batch has no quorum.
     if asked.batch is not None or not isinstance(outcome, JointInserted):
+        return End(outcome)
+    if not asked.quorum and not outcome.is_duplicate:
         return End(outcome)
     awaited = yield from find_awaited(place, replica.table, asked.token, outcome, request)
     if awaited is None or isinstance(awaited, fx.InDoubt):
@@ -140,4 +170,14 @@ def insert_jointly(replica: Replica, request: RequestId, asked: JointRequest) ->
     return Then(quorum_waiter.await_quorum, (replica, (awaited,)), outcome)
 
 
-__all__ = ["CoordinatorOutcome", "JointRequest", "KeepOwn", "OwnGone", "OwnTurn", "TakeOwn", "insert_jointly"]
+__all__ = [
+    "Became",
+    "CoordinatorOutcome",
+    "EndBeside",
+    "JointRequest",
+    "KeepOwn",
+    "OwnGone",
+    "OwnTurn",
+    "TakeOwn",
+    "insert_jointly",
+]

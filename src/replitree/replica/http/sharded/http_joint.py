@@ -16,24 +16,27 @@ import msgspec
 import xxhash
 from aiohttp import web
 
-from replitree.errors import BadInput, SchemaMismatch, TableNotFound
+from replitree.errors import BadInput, ReadOnly, SchemaMismatch, TableNotFound
 from replitree.protocol.core.effects import ClientAnswer, Duplicate, InDoubt, Inserted, MaybeInserted, NotInserted
 from replitree.protocol.sharded.joint_insert import JointInserted
-from replitree.protocol.sharded.places import sharded_name
+from replitree.protocol.sharded.places import shard_name, sharded_name
 from replitree.protocol.sharded.prepare import Participant
-from replitree.replica.http.bodies import decode
+from replitree.protocol.sharded.shard_map import SHARD_NUMBER_MAX, Shard
+from replitree.replica.http.bodies import decode, is_quick
 from replitree.replica.http.gate import Tables, seconds, shortened, whole_number
 from replitree.replica.http.http_base import Handlers, json_response, read_body
 from replitree.replica.http.http_insert import CommitBody, sealed_upload
 from replitree.replica.http.insert_requests import InsertRequests
 from replitree.replica.http.received import read_whole
+from replitree.replica.insert.group_commit import PendingInsert
+from replitree.replica.insert.joint_groups import JointRows, Piece
 from replitree.replica.insert.joint_inserts import JointCommit, joint_result, prepared_share
 from replitree.replica.insert.prepared_rows import KEEP_S, KEEP_S_MAX
 from replitree.replica.insert.quorums import Wish, wish_of
 from replitree.replica.kit.payloads import Payload, StagedUpload
 from replitree.replica.table.table_replica import TableReplica
 from replitree.replica.uploads.upload_commits import UploadCommits
-from replitree.wire.prepared_share import JointBody, decode_joint_body
+from replitree.wire.prepared_share import SHARDS_MAX, JointBody, decode_joint_body
 from replitree.wire.sent_batch import SentBatch, sent_batch_of
 
 T = TypeVar("T")
@@ -180,9 +183,13 @@ class JointHandlers(Handlers):
             return json_response(await self._commits.once(key, commit))
 
     async def _insert_rows(self, request: web.Request) -> web.Response:
-        """Insert rows that all belong to this shard: prepare them here and commit them, in one request."""
+        """Insert rows whose shards this server has: prepare them here and commit them, in one request."""
         table, token, wish = self._table(request), _named(request.query), wish_of(request.query)
         map_version = _map_version(request.query)
+        if wish is None and isinstance(token, str):
+            return json_response(await self._grouped(request, token, map_version))
+        if "shards" in request.query:
+            raise BadInput("a batch, or an insert with a quorum, into several shards is prepared shard by shard")
         own = prepared_share(await self._rows(request, KEEP_S, coordinates=True), map_version)
 
         async def commit() -> dict[str, object]:
@@ -196,6 +203,74 @@ class JointHandlers(Handlers):
             # The commit goes on when its client does not wait any longer.
             return json_response(await self._commits.once((table.definition.table_id, own.staging), commit))
 
+    async def _grouped(self, request: web.Request, token: str, map_version: int) -> dict[str, object]:
+        """Insert the rows of a request's body together with those that others send at the same time."""
+        table, bodies, mailbox = self._shard(request), self._inserts.bodies, self._inserts.mailbox
+        shards = self._shards(table, request.query.get("shards", ""))
+        body = await read_whole(request)
+        extent = bodies.measure(body)
+        for each, _ in shards:
+            await self._inserts.back_pressure(each)
+        waiter, began = mailbox.expect(), asyncio.get_running_loop().time()
+
+        def take() -> PendingInsert:
+            rows, pieces = decode(body, extent), list[Piece]()
+            begin, counts = 0, [rows.num_rows if count is None else count for _, count in shards]
+            if sum(counts) != rows.num_rows:
+                raise BadInput(f"the shards have {sum(counts):,} rows, and the body has {rows.num_rows:,}")
+            for (each, _), count in zip(shards, counts, strict=True):
+                holder = each.prepared_rows
+                pieces.append((holder, holder.taken(rows.slice(begin, count), bodies.decoded_bytes_max)))
+                begin += count
+            return table.joint_groups.submit(tuple(pieces), token, map_version, waiter.deliver)
+
+        known = [each.definition for each, _ in shards]
+        try:
+            # A thread for few rows would cost more.
+            quick = is_quick(extent, len(known[0].columns))
+            pending = take() if quick else await self._in_thread(take)
+        except SchemaMismatch:
+            # Another replica may have changed the columns a moment ago.
+            if [await asyncio.to_thread(each.definitions.refresh) for each, _ in shards] == known:
+                raise
+            pending = await self._in_thread(take)
+        async with self._inserts.in_time(token):
+            await waiter.answer
+        asked: JointRows = pending.payload
+        committed = asked.result()
+        table.meter.answered(_answer(committed), committed.rows, asyncio.get_running_loop().time() - began)
+        return joint_result(committed, table.replica, token)
+
+    def _shards(self, first: TableReplica, text: str) -> list[tuple[TableReplica, int | None]]:
+        """Return the shards that rows are of, and how many each has; None: all.
+
+        Raises
+        ------
+        ReadOnly
+            This server does not have one of them.
+        BadInput
+            The text says nothing of the kind.
+        """
+        if not text:
+            return [(first, None)]
+        found, name = list[tuple[TableReplica, int | None]](), sharded_name(first.definition.name)
+        for each in text.split(","):
+            number, _, rows = each.partition(":")
+            shard, count = whole_number(number), whole_number(rows)
+            if shard is None or shard > SHARD_NUMBER_MAX or not count or len(found) == SHARDS_MAX:
+                raise BadInput(
+                    f"shards={shortened(text)!r}: say the number of each shard, a colon, and how many rows it has"
+                )
+            try:
+                found.append((self._tables.table(shard_name(name, Shard(shard))), count))
+            except TableNotFound as error:
+                raise ReadOnly(
+                    f"this server does not have all shards of the insert ({error}); nothing was inserted"
+                ) from error
+        if found[0][0] is not first or len({id(table) for table, _ in found}) < len(found):
+            raise BadInput("the shard that is asked comes first, and each shard once")
+        return found
+
     async def _committed(
         self, table: TableReplica, body: JointBody, token: str | SentBatch, wish: Wish | None
     ) -> dict[str, object]:
@@ -205,7 +280,7 @@ class JointHandlers(Handlers):
         committed = await self._in_thread(lambda: table.joint_inserts.commit(body, token, wish, waiter.deliver))
         answer = None if committed.pending is None else await waiter.answer
         table.meter.answered(answer or _answer(committed), committed.rows, loop.time() - began)
-        return joint_result(committed, body.prepared[0], _text(token), answer)
+        return joint_result(committed, table.replica, _text(token), answer)
 
 
 def _keep_s(query: Mapping[str, str]) -> float:
