@@ -15,6 +15,7 @@ import pytest
 
 from replitree.client.connection import Connection
 from replitree.client.read.engines import duckdb_view
+from replitree.client.sharded.server_reads import ServerReads
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.errors import (
@@ -42,6 +43,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessClust
     made.close()
 
 
+@pytest.fixture(autouse=True)
+def _no_server_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each shard be asked by itself; `test_server_reads.py` has reads by one request."""
+    monkeypatch.setattr(ServerReads, "take", lambda *_: None)
+
+
 @pytest.fixture
 def connection(cluster: InProcessCluster) -> Iterator[Connection]:
     made = cluster.connect()
@@ -53,7 +60,8 @@ def connection(cluster: InProcessCluster) -> Iterator[Connection]:
 
 @pytest.fixture
 def table(connection: Connection) -> ShardedTable:
-    return create(connection)
+    # A quorum of two needs both replicas of each shard.
+    return create(connection, wait_replicas=2)
 
 
 def keys(table: ShardedTable, **read: Any) -> list[int]:

@@ -21,6 +21,9 @@ than the connection's last cut
 another one than the known one)
 ===============================================  ===========================================================================
 
+*One server.*  Where one server has a replica of each shard that a read asks, one request to it does all of this
+(`replitree.client.sharded.server_reads`).  Otherwise, and if it fails, the replicas of each shard are asked.
+
 *Own writes.*  The connection knows the index of each of its writes in the log of each shard (`Written`).  The first read that
 follows asks a replica of that shard for the transaction of the entry, which is the same in all shards, and reads at a cut that
 is not before it.  Of an insert with a quorum only one shard's index is known: that shard is asked, also when its rows are not
@@ -32,11 +35,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from replitree.client.insert.terms import Written
-from replitree.client.read.read_options import CutPoint
+from replitree.client.read.read_options import CutPoint, ReadOptions
 from replitree.client.read.snapshot import Snapshot
+from replitree.client.sharded.server_reads import ServerReads
 from replitree.client.sharded.shard_table import SeenBody, ShardTable, left_s
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError, SnapshotExpired, Unavailable
@@ -164,6 +168,10 @@ class _Chosen(NamedTuple):
     has: Sequence[tuple[ShardTable, int]] = ()
 
 
+_Taken: TypeAlias = Snapshot | tuple[object, Zxid] | None
+"""A snapshot, or which map there is and the transaction that wrote it; None: the shard is left out."""
+
+
 class CutReads:
     """Reads one sharded table.  Any thread may use it.
 
@@ -178,6 +186,7 @@ class CutReads:
     def __init__(self, table: ShardedSource, beside: SideBySide) -> None:
         self._table = table
         self._beside = beside
+        self._server = ServerReads()
 
     def take(self, options: CutOptions) -> TakenShards:
         """Return a snapshot of each shard that can have rows for a condition; errors as `ShardedTable.snapshot`."""
@@ -222,9 +231,34 @@ class CutReads:
         # While buckets move, rows leave one shard and come to another: only a cut has each of them once.
         is_torn = options.level == "eventual" and (options.skip_unavailable or not found.has_moves)
         is_eventual = is_torn or not found.wanted
+        at_one = None if is_eventual or options.as_of is not None else self._take_at_one(found, options, deadline)
+        chosen, (read, *each_taken) = at_one or self._take_each(found, options, deadline, is_eventual=is_eventual)
+        assert isinstance(read, tuple)
+        now, written = read
+        is_changed = now != found.map_id
+        # A map that is newer than the cut does not tell which shard had which buckets there: then all shards are asked.
+        is_pruned = chosen is not None and len(found.wanted) < len(found.all)
+        is_wrong = is_pruned and chosen is not None and not is_map_at(chosen.cut.zxid, found.map_id, now, written)
+        if is_changed or is_wrong:
+            for each in each_taken:
+                _close(each)
+            return None if is_changed else self._take(found._replace(wanted=found.all), options, deadline)
+        if chosen is not None and options.as_of is None:
+            # In this order: another thread that takes a write for included must find the cut that has it.
+            self._table.written.saw_cut(chosen.cut)
+            for shard, index in chosen.has:
+                shard.written.add_to_cut(index)
+        missing = tuple(shard.name for shard, each in zip(found.wanted, each_taken, strict=True) if each is None)
+        shards = tuple(each for each in each_taken if isinstance(each, Snapshot))
+        return TakenShards(shards, None if chosen is None else str(chosen.cut), missing)
+
+    def _take_each(
+        self, found: Shards, options: CutOptions, deadline: float, *, is_eventual: bool
+    ) -> tuple[_Chosen | None, Sequence[_Taken]]:
+        """Choose a cut, and ask the replicas of each shard; return the cut, the map and the snapshots."""
         chosen = None if is_eventual else self._choose(found, options, deadline)
 
-        def take(shard: ShardTable | None) -> Snapshot | tuple[object, Zxid] | None:
+        def take(shard: ShardTable | None) -> _Taken:
             # After the cut was chosen: so the map is not older than the cut.  Beside the snapshots, because that takes no time.
             if shard is None:
                 return self._table.map_now(found.map_id)
@@ -237,29 +271,39 @@ class CutReads:
                     raise
                 return None
 
-        def close(taken: Snapshot | tuple[object, Zxid] | None) -> None:
-            if isinstance(taken, Snapshot):
-                taken.close()
+        return chosen, self._beside.each(take, (None, *found.wanted), _close)
 
-        read, *each_taken = self._beside.each(take, (None, *found.wanted), close)
-        assert isinstance(read, tuple)
-        now, written = read
-        is_changed = now != found.map_id
-        # A map that is newer than the cut does not tell which shard had which buckets there: then all shards are asked.
-        is_pruned = chosen is not None and len(found.wanted) < len(found.all)
-        is_wrong = is_pruned and chosen is not None and not is_map_at(chosen.cut.zxid, found.map_id, now, written)
-        if is_changed or is_wrong:
-            for each in each_taken:
-                close(each)
-            return None if is_changed else self._take(found._replace(wanted=found.all), options, deadline)
-        if chosen is not None and options.as_of is None:
-            # In this order: another thread that takes a write for included must find the cut that has it.
-            self._table.written.saw_cut(chosen.cut)
-            for shard, index in chosen.has:
-                shard.written.add_to_cut(index)
-        missing = tuple(shard.name for shard, each in zip(found.wanted, each_taken, strict=True) if each is None)
-        shards = tuple(each for each in each_taken if isinstance(each, Snapshot))
-        return TakenShards(shards, None if chosen is None else str(chosen.cut), missing)
+    def _take_at_one(
+        self, found: Shards, options: CutOptions, deadline: float
+    ) -> tuple[_Chosen | None, Sequence[_Taken]] | None:
+        """Ask one server for what `_take_each` returns; None: the replicas of each shard are to be asked."""
+        level = options.level if options.level == "linearizable" else "consistent"
+        # Before anything is asked: what is written from here on need not be in the cut.
+        has, last = self._own_writes(found, level), self._table.written.cut
+        asked = ReadOptions(where=options.where, lease_s=options.lease_s, cut=CutPoint(""))
+        told = self._server.take(
+            found.wanted, level, {} if level == "linearizable" else dict(has), last, asked, deadline
+        )
+        if told is None:
+            return None
+        # A server that is behind may know an older map than this handle; of another ensemble the other way tells what is wrong.
+        if told.map_id != found.map_id or (last is not None and last.ensemble != told.cut.ensemble):
+            for each in told.shards:
+                each.close()
+            return None
+        return _Chosen(told.cut, CutPoint(str(told.cut)), has), ((told.map_id, told.map_written), *told.shards)
+
+    def _own_writes(self, found: Shards, level: CutLevel) -> list[tuple[ShardTable, int]]:
+        """Return the shards of which the connection has written entries that its last cut does not have, and their indexes."""
+        highest = [(each, each.written.highest) for each in found.all]
+        has = [(each, index) for each, index in highest if index > each.written.in_cut]
+        if level == "linearizable":
+            return has
+        wanted = {each.name for each in found.wanted}
+        # All shards of a write tell the same, but for the one that knows the end of a quorum.
+        return [
+            (each, index) for each, index in has if each.name in wanted or each.written.settled > each.written.in_cut
+        ]
 
     def _choose(self, found: Shards, options: CutOptions, deadline: float) -> _Chosen:
         """Return the cut to read at."""
@@ -267,16 +311,11 @@ class CutReads:
             cut = parse_cut(options.as_of)
             return _Chosen(cut, CutPoint(str(cut), is_given=True))
         # Before anything is asked: what is written from here on need not be in the cut.
-        highest = [(each, each.written.highest) for each in found.all]
-        has = [(each, index) for each, index in highest if index > each.written.in_cut]
+        has = self._own_writes(found, options.level or "consistent")
         if options.level == "linearizable":
             cut = parse_cut(found.wanted[0].advance_clock(left_s(deadline)).cut)
             self._check_last((cut,))
             return _Chosen(cut, CutPoint(str(cut), has_clock=True), has)
-        wanted = {each.name for each in found.wanted}
-        has = [
-            (each, index) for each, index in has if each.name in wanted or each.written.settled > each.written.in_cut
-        ]
         needed = dict(has)
         asked = list({each.name: each for each in (*found.wanted, *needed)}.values())
         told = self._beside.each(lambda each: each.seen(needed.get(each), left_s(deadline)), asked)
@@ -303,6 +342,11 @@ class CutReads:
                 " again"
             )
         return last
+
+
+def _close(taken: _Taken) -> None:
+    if isinstance(taken, Snapshot):
+        taken.close()
 
 
 __all__ = ["CUTS_MAX", "CutOptions", "CutReads", "ShardedSource", "Shards", "TakenShards"]

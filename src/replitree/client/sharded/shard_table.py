@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from urllib.parse import quote
 
 import msgspec
+from typing_extensions import override
 
 from replitree.client.insert.terms import Written
 from replitree.client.read.read_options import ANSWER_S, CutPoint, ReadOptions, TimeIsUp
 from replitree.client.read.snapshot import Snapshot, SnapshotBody
 from replitree.client.table import Table
 from replitree.client.transport.catalog import ReplicaInfo
+from replitree.client.transport.routing import Router
 
 
 class SeenBody(msgspec.Struct, frozen=True):
@@ -29,6 +32,31 @@ class SeenBody(msgspec.Struct, frozen=True):
     written: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a server has told of a shard at a cut, beside others.
+
+    Attributes
+    ----------
+    replica, body, asked_at
+        Who, what, and when it was asked (monotonic seconds).
+    where
+        The condition by which it may have left parts out.
+    """
+
+    replica: ReplicaInfo
+    body: SnapshotBody
+    asked_at: float
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToldOptions(ReadOptions):
+    """A read at a cut whose first answer is there."""
+
+    told: Told | None = None
+
+
 class ShardTable(Table):
     """A shard of a sharded table.  Any thread may use it.  Made by `ShardedTable`."""
 
@@ -36,6 +64,11 @@ class ShardTable(Table):
     def written(self) -> Written:
         """What this connection has written into the shard."""
         return self._written
+
+    @property
+    def router(self) -> Router:
+        """Finds its replicas."""
+        return self._router
 
     def seen(self, written: int | None, timeout_s: float) -> SeenBody:
         """Return what a replica has seen of the shard's log (`replitree.protocol.sharded.cut`).
@@ -92,6 +125,31 @@ class ShardTable(Table):
             No replica answers.
         """
         return self._snapshot(ReadOptions(timeout_s=timeout_s, where=where, lease_s=lease_s, cut=cut))
+
+    def snapshot_told(self, cut: CutPoint, options: ReadOptions, told: Told, timeout_s: float) -> Snapshot:
+        """Return the snapshot at a cut that a server has told of.
+
+        Parameters
+        ----------
+        cut, timeout_s
+            As of `snapshot_at`; errors, too.
+        options
+            The condition and the lease with which it was asked.
+        told
+            What it has told.
+        """
+        return self._snapshot(
+            ToldOptions(timeout_s=timeout_s, where=options.where, lease_s=options.lease_s, cut=cut, told=told)
+        )
+
+    @override
+    def _ask(self, options: ReadOptions, route: str) -> tuple[ReplicaInfo, SnapshotBody, float]:
+        told = options.told if isinstance(options, ToldOptions) else None
+        # Where the condition means something else by now, other parts may be needed.
+        if told is None or told.where != options.needed:
+            return super()._ask(options, route)
+        options.check(told.body)
+        return told.replica, told.body, told.asked_at
 
     def is_same_at(self, cut: CutPoint, tag: str, timeout_s: float) -> bool:
         """Tell whether the snapshot at a cut has a tag: see `Table.is_unchanged`; errors as `snapshot_at`."""

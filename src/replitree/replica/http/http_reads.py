@@ -14,6 +14,7 @@ from replitree.protocol.core.effects import LogIndex
 from replitree.replica.http.gate import WAIT_S_DEFAULT, JsonAnswer, encode_json, number, seconds, wait_until
 from replitree.replica.http.http_base import Handlers, json_response, response
 from replitree.replica.http.sharded.cut_requests import linearizable_cut, seen, snapshot_at_cut
+from replitree.replica.http.sharded.server_cuts import snapshots_of_shards
 from replitree.replica.http.snapshot_requests import part_row, readers_machine, snapshot
 from replitree.replica.kit.old_parts import LEASE_S_MAX
 from replitree.replica.table.feeds import TakenFeed
@@ -33,6 +34,7 @@ class ReadHandlers(Handlers):
             web.get(f"{table}/cut", self._seen),
             web.post(f"{table}/cut", self._clock),
             web.get(f"{table}/cut/snapshot", self._cut_snapshot),
+            web.post(f"{table}/cut/shards", self._cut_shards),
             web.get(f"{table}/written-by", self._written_by),
             web.get(f"{table}/feed", self._feed),
             web.get(f"{table}/feed/end", self._feed_end),
@@ -55,6 +57,11 @@ class ReadHandlers(Handlers):
     async def _cut_snapshot(self, request: web.Request) -> web.Response:
         """Take a snapshot at a cut."""
         return response(JsonAnswer(200, await snapshot_at_cut(self._table(request), request.query)))
+
+    async def _cut_shards(self, request: web.Request) -> web.Response:
+        """Choose a cut, and take snapshots of several shards there."""
+        body = await snapshots_of_shards(self._table(request), request.query, self._tables.table)
+        return response(JsonAnswer(200, body))
 
     async def _feed(self, request: web.Request) -> web.Response:
         return response(JsonAnswer(200, await feed(self._table(request), request.query)))
