@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,14 +23,16 @@ def test_every_kind_of_insert_is_measured_and_rows_are_counted_once(
     cluster = InProcessCluster(tmp_path, REPLICAS)
     try:
         with cluster.connect() as connection:
-            bench = sharded.ShardedBench(connection, (1, 3), (2,), inserts=4, load_inserts=6, quiet_s=0.1)
+            terms: dict[str, Any] = {"inserts": 4, "load_inserts": 6, "quiet_s": 0.1, "growth_inserts": 2}
+            bench = sharded.ShardedBench(connection, (1, 3), (2,), growth_shards=(3,), **terms)
             measured = bench.measure(0)
             table, inserts = connection.table("sharded_2"), sharded.WARM_UPS + 6 + 6
             wait_for(lambda: table.scan(level="eventual").count() == sharded.ROWS * inserts, "all rows are shown")
             assert {f"added_{shards}_ms" for shards in (1, 3)} < set(measured)
-            assert {"inserts_per_s_2_of_1", "inserts_per_s_2_of_all", "cost_2_of_1"} < set(measured)
+            assert {"inserts_per_s_2_of_1", "inserts_per_s_2_of_all", "cost_2_of_1", "cost_plain"} < set(measured)
+            assert {"zk_commit_3_ms", "growth_1_in_3_ms", "growth_3_in_3_cost"} < set(measured)
             assert all(value > 0 for key, value in measured.items() if not key.startswith("added"))
-            # An insert of all three shards takes at least its commit and two nodes; of one, the commit.
+            # An insert takes its commit at least, and each shard that it touches is read by two replicas.
             assert measured["zk_requests_joint_3"] > measured["zk_requests_joint_1"] >= 1
             with pytest.raises(ReplitreeError, match="into 1 shards"):
                 bench.insert(connection.table("sharded_3"), make_rows(10**9, sharded.ROWS), 1)

@@ -5,10 +5,13 @@ Keys of `ShardedBench`::
     single_ms                     p50 of an insert into a table that is not sharded, by one client
     joint_<k>_ms                  p50 of an insert whose rows are of all k shards
     added_<k>_ms                  the difference of the two
+    zk_commit_<k>_ms              p50 of a commit of as many operations, sent to ZooKeeper by itself
     zk_requests_joint_<k>         requests of the whole cluster to ZooKeeper for one of these, until quiet
+    inserts_per_s_plain, cost_plain    64 clients on the table that is not sharded; as the next lines
     inserts_per_s_<k>_of_1        64 clients on a table of k shards: each insert is of one shard; the shards take turns
     inserts_per_s_<k>_of_all      the same, and each insert is of all shards
     cost_<k>_of_1, cost_<k>_of_all    CPU milliseconds of the whole cluster and its clients for one of these inserts
+    growth_<t>_in_<k>_ms, growth_<t>_in_<k>_cost    p50 of an insert into t of k shards, by one client, and its CPU milliseconds
 
 Keys of `CutBench`::
 
@@ -35,6 +38,7 @@ from replitree.client import Connection, Table
 from replitree.client.sharded.joint import JointInsertResult
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import ReplitreeError
+from replitree.protocol.core import effects as fx
 from replitree.protocol.sharded.cut import CUT_LEVELS, CutLevel
 from replitree.protocol.sharded.shard_map import Shard
 from replitree.storage.schema.row_buckets import split_by_shard
@@ -47,8 +51,12 @@ ROWS = 1_000
 
 LATENCY_SHARDS = (1, 4, 64)
 LOAD_SHARDS = (1, 2, 4)
+GROWTH_SHARDS, GROWTH_TOUCHED = (4, 16, 64), (1, 4)
 INSERTS, INSERTS_OF_MANY = 30, 8
-"""Inserts of each kind by one client in one round; of tables with `MANY_SHARDS` or more."""
+"""Inserts of each kind by one client in one round; of all shards of tables with `MANY_SHARDS` or more."""
+
+GROWTH_INSERTS = 20
+"""Inserts into some shards of each table, one after the other."""
 
 MANY_SHARDS = 16
 """An insert into so many takes about a second where clients, replicas and ZooKeeper share two cores."""
@@ -62,6 +70,8 @@ READS = 200
 
 WARM_UPS = 3
 BUCKETS = 256
+ENTRY_BYTES = 300
+"""What the log of a shard gets of an insert, about."""
 QUIET_S = 3.0
 CREATE_S = 120.0
 
@@ -73,10 +83,10 @@ class ShardedBench:
     ----------
     connection
         A cluster of `REPLICAS` replicas.
-    latency_shards, load_shards
-        Numbers of shards for latencies, and for many clients.
-    inserts, load_inserts
-        See `INSERTS` and `LOAD_INSERTS`.
+    latency_shards, load_shards, growth_shards
+        Numbers of shards for latencies, for many clients, and for inserts into some of the shards.
+    inserts, load_inserts, growth_inserts
+        See `INSERTS`, `LOAD_INSERTS` and `GROWTH_INSERTS`.
     quiet_s
         How long to wait until background work has asked ZooKeeper for all it wants, in seconds.
     """
@@ -89,13 +99,20 @@ class ShardedBench:
         inserts: int = INSERTS,
         load_inserts: int = LOAD_INSERTS,
         quiet_s: float = QUIET_S,
+        growth_shards: tuple[int, ...] = GROWTH_SHARDS,
+        growth_inserts: int = GROWTH_INSERTS,
     ) -> None:
         self._connection, self._quiet_s = connection, quiet_s
-        self._inserts, self._load_inserts = inserts, load_inserts
-        self._latency_shards, self._load_shards = latency_shards, load_shards
+        self._inserts, self._load_inserts, self._growth_inserts = inserts, load_inserts, growth_inserts
+        self._latency_shards, self._load_shards, self._growth_shards = latency_shards, load_shards, growth_shards
+        # Where commits that are of no table write.
+        self._place = f"{connection.catalog.root}/bench"
+        connection.catalog.perform(fx.Commit(fx.Create(self._place)))
         self._numbers = itertools.count()
         self._single = connection.create_table("single", SCHEMA, order_by="k", wait_replicas=REPLICAS)
-        self._tables = {shards: self._create(shards) for shards in sorted({*latency_shards, *load_shards})}
+        self._tables = {
+            shards: self._create(shards) for shards in sorted({*latency_shards, *load_shards, *growth_shards})
+        }
         for _ in range(WARM_UPS):
             self.insert(self._single, self._block())
             for shards, table in self._tables.items():
@@ -106,6 +123,10 @@ class ShardedBench:
         measured = self._latencies()
         for shards in self._latency_shards:
             measured[f"zk_requests_joint_{shards}"] = self._requests(shards)
+        for shards in self._growth_shards:
+            for touched in GROWTH_TOUCHED:
+                measured |= self._growth(shards, touched)
+        measured |= self._load_of("plain", self._single, [self._block() for _ in range(self._load_inserts)], 0)
         for shards in self._load_shards:
             measured |= self._load(shards, "all", [self._block() for _ in range(self._load_inserts)], shards)
             measured |= self._load(shards, "1", self._blocks_of_one(shards), 1)
@@ -144,18 +165,51 @@ class ShardedBench:
 
     def _blocks_of_one(self, shards: int) -> list[pa.Table]:
         """Return blocks of rows that no insert has had, each of one shard, the shards in turn."""
-        table, blocks = self._tables[shards], list[pa.Table]()
-        # One block of each shard, and as many rows again: a shard may have fewer than its share of them.
-        several = 2 * shards
+        blocks = list[pa.Table]()
         while len(blocks) < self._load_inserts:
-            rows = pa.concat_tables([self._block() for _ in range(several)])
-            pieces = {each.shard: each.rows for each in split_by_shard(rows, table.definition, table.info.map)}
+            pieces = self._pieces(shards)
             blocks += [pieces[Shard(shard)].slice(0, ROWS) for shard in range(shards)]
         return blocks[: self._load_inserts]
 
+    def _pieces(self, shards: int) -> dict[Shard, pa.Table]:
+        """Return rows that no insert has had by their shards, some `ROWS` of each at least."""
+        table = self._tables[shards]
+        # One block of each shard, and as many rows again: a shard may have fewer than its share of them.
+        rows = pa.concat_tables([self._block() for _ in range(2 * shards)])
+        return {each.shard: each.rows for each in split_by_shard(rows, table.definition, table.info.map)}
+
+    def _growth(self, shards: int, touched: int) -> Measured:
+        """Insert `ROWS` rows of so many shards of a table, again and again."""
+        touched, times, blocks = min(touched, shards), list[float](), list[pa.Table]()
+        for _ in range(self._growth_inserts):
+            pieces = self._pieces(shards)
+            blocks.append(pa.concat_tables([pieces[Shard(at)].slice(0, ROWS // touched) for at in range(touched)]))
+        before = self._cpu_s()
+        for rows in blocks:
+            begin = time.perf_counter()
+            self.insert(self._tables[shards], rows, touched)
+            times.append(1e3 * (time.perf_counter() - begin))
+        cost = 1e3 * (self._cpu_s() - before) / len(blocks)
+        name = f"growth_{touched}_in_{shards}"
+        return {f"{name}_ms": quantile(times, 0.5), f"{name}_cost": cost}
+
+    def _commit_alone(self, shards: int) -> None:
+        """Send ZooKeeper a commit of as many operations as that of an insert into so many shards: `2 + 3 * shards`."""
+        checks = tuple(fx.Check(self._place, fx.ANY_VERSION) for _ in range(2 * shards + 1))
+        value = b"." * ENTRY_BYTES
+        entries = tuple(fx.Create(f"{self._place}/log-", value, sequential=True) for _ in range(shards + 1))
+        committed = self._connection.catalog.perform(fx.Commit(*checks, *entries))
+        if not isinstance(committed, fx.Applied):
+            raise ReplitreeError(f"a commit of the benchmark was not applied: {committed}")
+
     def _latencies(self) -> Measured:
         times: dict[int, list[float]] = {shards: [] for shards in (0, *self._latency_shards)}
+        alone: dict[int, list[float]] = {shards: [] for shards in self._latency_shards}
         for number in range(self._inserts):
+            for shards, found in alone.items():
+                begin = time.perf_counter()
+                self._commit_alone(shards)
+                found.append(1e3 * (time.perf_counter() - begin))
             for shards, found in times.items():
                 if number >= self._inserts_of(shards):
                     continue
@@ -168,6 +222,7 @@ class ShardedBench:
         for shards, found in times.items():
             joint = quantile(found, 0.5)
             measured |= {f"joint_{shards}_ms": joint, f"added_{shards}_ms": joint - single}
+            measured[f"zk_commit_{shards}_ms"] = quantile(alone[shards], 0.5)
         return measured
 
     def _requests(self, shards: int) -> float:
@@ -192,12 +247,13 @@ class ShardedBench:
         return requests_asked(self._connection)
 
     def _load(self, shards: int, of: str, blocks: list[pa.Table], touched: int) -> Measured:
-        table, before = self._tables[shards], self._cpu_s()
+        return self._load_of(f"{shards}_of_{of}", self._tables[shards], blocks, touched)
+
+    def _load_of(self, name: str, table: Table, blocks: list[pa.Table], touched: int) -> Measured:
+        before = self._cpu_s()
         load = run_clients(CLIENTS, len(blocks), lambda at: self.insert(table, blocks[at], touched))
-        return {
-            f"inserts_per_s_{shards}_of_{of}": load.per_second,
-            f"cost_{shards}_of_{of}": 1e3 * (self._cpu_s() - before) / len(blocks),
-        }
+        cost = 1e3 * (self._cpu_s() - before) / len(blocks)
+        return {f"inserts_per_s_{name}": load.per_second, f"cost_{name}": cost}
 
     def _cpu_s(self) -> float:
         """Return the CPU seconds that this process, its replicas and ZooKeeper have used."""

@@ -71,8 +71,8 @@ async def snapshots_of_shards(
     kept = {name: said for name, said in query.items() if name in ("lease_s", "lacking", "where", "columns")}
     its_query = {**kept, "at": at, **clock, "wait_s": f"{max(0.0, until - time.monotonic()):.3f}"}
     taken = asyncio.gather(*(snapshot_at_cut(each, its_query) for each in shards))
-    # The map is not older than the cut if the session has seen the cut: one by the clock it has, any other when the snapshots are
-    # there.
+    # The map is not older than the cut if the session has seen the cut.  One by the clock it has seen, any other when the
+    # snapshots are there.
     if not clock:
         await taken
     bodies, known = await asyncio.gather(taken, asyncio.to_thread(_map, first))
