@@ -498,11 +498,9 @@ class Space(small_search.Space[JointState]):
             case TakeOwn():
                 is_whole = self.model.is_one_process and sent.own is not None
                 return state, OwnTurn(me, sent.own, sent.prepared[-1:] if is_whole else ())
-            case EndBeside(became):
-                # Nothing is sent again by these models, so what is kept is as good as held.
+            # Nothing is sent again by these models, so what is kept is as good as held.
+            case EndBeside(became) if became is not Became.KEPT:
                 (beside,), other = sent.prepared[-1:], 1 - seat
-                if became is Became.KEPT:
-                    return state, None
                 held = state.processes[other]._replace(held=state.processes[other].held - {beside.staging})
                 folders = state.folders - ({(SEATS[other], beside.staging)} if became is Became.REMOVED else set())
                 return state._replace(processes=put(state.processes, other, held), folders=folders), None

@@ -296,28 +296,24 @@ class JointInserter:
     ) -> _Committed | None:
         """Prepare and commit rows that were split by one version of the map; None: the map has another one by now."""
         first, shares, doubt = min(pieces), dict[Shard, _PreparedShare](), _Doubt(token)
-        if terms.quorum is None and terms.batch is None:
-            whole = self._insert_whole(pieces, version, terms, deadline, doubt)
-            if whole is not None and whole.outcome != "participant_gone":
-                return None if whole.outcome == "map_changed" else whole
+        whole = self._insert_whole(pieces, version, terms, deadline, doubt)
+        if whole is not None and whole.outcome != "participant_gone":
+            return None if whole.outcome == "map_changed" else whole
         try:
             while True:
                 missing = [shard for shard in pieces if shard not in shares]
                 for share in self._prepare(pieces, missing, first, version, deadline):
                     shares[share.shard] = share
                 found = self._commit(shares, first, terms, deadline, doubt)
-                if found is not None:
+                if found is not None and found.outcome != "participant_gone":
                     if found.outcome == "inserted":
                         shares.clear()
-                        return found
-                    if found.outcome == "duplicate":
-                        # What was prepared for it is given up; if it is the insert itself, its replicas know that it was taken.
+                    else:
+                        # What was prepared for a duplicate is given up; if it is the insert itself, its replicas know that it
+                        # was taken.  Of a changed map: the token is looked at first, and what is on its way has the same map.
                         doubt.is_open = False
-                        return found
-                    if found.outcome == "map_changed":
-                        # The token is looked at first, and what is on its way has the same map: a doubt is over.
-                        doubt.is_open = False
-                        return None
+                    return None if found.outcome == "map_changed" else found
+                if found is not None:
                     doubt.last = ReplicaUnavailable(found.reason)
                 gone = first if found is None else next((at for at in pieces if self._name(at) == found.shard), first)
                 self._abandon([shares.pop(gone)])
@@ -339,7 +335,12 @@ class JointInserter:
     def _insert_whole(
         self, pieces: Mapping[Shard, pa.Table], version: int, terms: Terms, deadline: float, doubt: _Doubt
     ) -> _Committed | None:
-        """Insert few rows of several shards by one request; None: no server has all of them, or can't tell, or did not."""
+        """Insert few rows of several shards by one request.
+
+        None: they wait for a quorum, or are a batch of a stream; or no server has all of them, or it can't tell.
+        """
+        if terms.quorum is not None or terms.batch is not None:
+            return None
         shards = sorted(pieces)
         rows = pa.concat_tables([pieces[shard] for shard in shards])
         if not _is_small(rows):
