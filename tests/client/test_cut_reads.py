@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,32 +30,19 @@ from replitree.protocol.core import layout
 from replitree.protocol.sharded.cut import parse_cut
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
 from tests.client.test_sharded import create
+from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, InProcessCluster, rows
 from tests.waiting import wait_for
 
 LEVELS = ("consistent", "linearizable")
 
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(tmp_path_factory.mktemp("cuts"))
-    yield made
-    made.close()
+cluster, connection = cluster_and_connection()
 
 
 @pytest.fixture(autouse=True)
 def _no_server_has_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each shard be asked by itself; `test_server_reads.py` has reads by one request."""
     monkeypatch.setattr(ServerReads, "take", lambda *_: None)
-
-
-@pytest.fixture
-def connection(cluster: InProcessCluster) -> Iterator[Connection]:
-    made = cluster.connect()
-    yield made
-    for name in made.tables():
-        made.drop_table(name)
-    made.close()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,24 +24,11 @@ from replitree.protocol.sharded.moves.progress import Batch
 from replitree.protocol.sharded.shard_map import Shard
 from replitree.protocol.state.counted import QuorumValue
 from replitree.storage.rewrite.slices import cut
+from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
 
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(tmp_path_factory.mktemp("moves"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def connection(cluster: InProcessCluster) -> Iterator[Connection]:
-    made = cluster.connect()
-    yield made
-    for name in made.tables():
-        made.drop_table(name)
-    made.close()
+cluster, connection = cluster_and_connection()
 
 
 def create(connection: Connection, **options: Any) -> ShardedTable:

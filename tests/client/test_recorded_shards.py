@@ -19,14 +19,10 @@ from replitree.wire.history_format import Operation, encode_header, encode_line
 from replitree.wire.history_recorder import Recorder
 from replitree_verify.histories.judge import check
 from replitree_verify.histories.reading import read_files
+from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import NOWHERE, SCHEMA, TOKEN, InProcessCluster, rows
 
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(tmp_path_factory.mktemp("recorded"))
-    yield made
-    made.close()
+cluster, _ = cluster_and_connection()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from replitree.errors import BadInput, InvalidName, OutcomeUnknown, SchemaMismat
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
+from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
 
@@ -45,21 +45,7 @@ SUPPORTED = {
 }
 """What a sharded table has as any table, unchanged."""
 
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(tmp_path_factory.mktemp("sharded"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def connection(cluster: InProcessCluster) -> Iterator[Connection]:
-    made = cluster.connect()
-    yield made
-    for name in made.tables():
-        made.drop_table(name)
-    made.close()
+cluster, connection = cluster_and_connection()
 
 
 def create(connection: Connection, name: str = "d", **options: Any) -> ShardedTable:

@@ -18,26 +18,13 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.command import commands
+from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.replica.sharded import LosesAnswers, creates
 
 PLACE = layout.sharded(ROOT, "d")
 
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(tmp_path_factory.mktemp("sharded"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def connection(cluster: InProcessCluster) -> Iterator[Connection]:
-    made = cluster.connect()
-    yield made
-    for name in made.tables():
-        made.drop_table(name)
-    made.close()
+cluster, connection = cluster_and_connection()
 
 
 @pytest.fixture

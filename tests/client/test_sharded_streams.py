@@ -17,16 +17,12 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.streams import decode_stream
 from replitree.wire.sent_batch import SentBatch
+from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 
 PLACE = layout.sharded(ROOT, "d")
 
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(tmp_path_factory.mktemp("streams"))
-    yield made
-    made.close()
+cluster, _ = cluster_and_connection()
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ from replitree.spark.stream.stream_write import BatchMessage, abort_batch, commi
 from replitree.spark.write import source_write
 from replitree.spark.write.source_write import WritePlan, commit_job, plan_write, stage_rows
 from replitree.storage.sql.predicate_parser import parse_predicate
+from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, InProcessCluster, rows
 from tests.waiting import wait_for
 
@@ -39,21 +40,7 @@ COLUMNS = "k BIGINT NOT NULL, v DOUBLE, s STRING"
 SHARDED = {"order_by": "k", "shard_by": "k", "shards": "2", "buckets": "16", "provider": "replitree"}
 LOAD = PlannerRequest(1, "load", table="d")
 
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(tmp_path_factory.mktemp("sharded"))
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def connection(cluster: InProcessCluster) -> Iterator[Connection]:
-    made = cluster.connect()
-    yield made
-    for name in made.tables():
-        made.drop_table(name)
-    made.close()
+cluster, connection = cluster_and_connection()
 
 
 def planner_of(connection: Connection, monkeypatch: pytest.MonkeyPatch, master: str = "local[1]") -> Planner:

@@ -1,0 +1,37 @@
+"""The fixtures of tests that share one in-process cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from replitree.client.connection import Connection
+from tests.replica.inprocess import InProcessCluster
+
+
+def cluster_and_connection() -> tuple[Any, Any]:
+    """Return two fixtures: a cluster for all tests of a module, and a connection to it for each of them.
+
+    The tables are dropped after each test.  Use: ``cluster, connection = cluster_and_connection()``.
+    """
+
+    @pytest.fixture(scope="module")
+    def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
+        made = InProcessCluster(tmp_path_factory.mktemp("cluster"))
+        yield made
+        made.close()
+
+    @pytest.fixture
+    def connection(cluster: InProcessCluster) -> Iterator[Connection]:
+        made = cluster.connect()
+        yield made
+        for name in made.tables():
+            made.drop_table(name)
+        made.close()
+
+    return cluster, connection
+
+
+__all__ = ["cluster_and_connection"]
