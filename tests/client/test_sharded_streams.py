@@ -11,7 +11,7 @@ from replitree.client.connection import Connection
 from replitree.client.insert.terms import Terms
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import AnswerLost, HttpClient
-from replitree.errors import BadInput, StreamReplaced
+from replitree.errors import BadInput, StreamReplaced, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
@@ -22,19 +22,17 @@ from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 
 PLACE = layout.sharded(ROOT, "d")
 
-cluster, _ = cluster_and_connection()
+cluster, connection = cluster_and_connection()
 
 
 @pytest.fixture
-def table(cluster: InProcessCluster) -> Iterator[ShardedTable]:
+def table(cluster: InProcessCluster, connection: Connection) -> Iterator[ShardedTable]:
     """A table of two shards by `k`."""
-    connection: Connection = cluster.connect()
     made = connection.create_table("d", SCHEMA, order_by="k", shard_by="k", buckets=16)
     assert isinstance(made, ShardedTable)
     yield made
     connection.drop_table("d")
     assert cluster.admin.perform(fx.Children(f"{ROOT}/sharded")) == ()
-    connection.close()
 
 
 def send(
@@ -121,6 +119,31 @@ def test_batch_writes_with_a_version_are_batches(table: ShardedTable) -> None:
     for _ in range(2):
         table.insert(rows(0, 20), txn_app_id="load", txn_version=3)
     assert table.scan().count() == 20
+
+
+def test_streams_are_listed_and_forgotten(table: ShardedTable) -> None:
+    assert table.streams() == ()
+    with pytest.raises(BadInput, match="has no stream 'etl'; it has none"):
+        table.drop_stream("etl")
+    for number in (0, 1):
+        send(table, number, 0)
+    table.insert(rows(20, 20), txn_app_id="load/7", txn_version=3)
+    first, second = table.streams()
+    assert (first.id, first.query, first.batch, second.id, second.query) == ("etl", "q", 1, "load/7", "")
+    assert first.time <= second.time
+    table.drop_stream("load/7")
+    assert [each.id for each in table.streams()] == ["etl"]
+    # A batch that is sent again is inserted again, and the other stream goes on.
+    assert table.insert(rows(40, 20), txn_app_id="load/7", txn_version=3).outcome == "inserted"
+    assert [send(table, 1, 100), send(table, 2, 100)] == ["duplicate", "inserted"]
+
+
+def test_streams_of_a_table_that_is_gone_are_not_found(connection: Connection) -> None:
+    table = connection.create_table("e", SCHEMA, order_by="k", shard_by="k", buckets=16)
+    connection.drop_table("e")
+    for call in (table.streams, lambda: table.drop_stream("etl")):
+        with pytest.raises(TableNotFound):
+            call()
 
 
 def test_a_batch_can_not_have_a_quorum_and_stays_free(table: ShardedTable) -> None:

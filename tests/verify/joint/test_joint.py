@@ -49,6 +49,7 @@ JOINT = SmallModels(
         "removed-token-not-counted": 25,
         "settled-alone": 10,
         "shard-below-closed-parent": 9,
+        "stream-forgotten-unversioned": 26,
         "stream-not-moved": 8,
         "token-kept-after-fail": 11,
         "token-not-taken": 14,

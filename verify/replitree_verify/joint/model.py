@@ -30,8 +30,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "J4": "what an insert is promised holds in each shard: acknowledged, it is in the log; refused, it never will be",
     "J5": "an entry of a participant comes only while the participant has a session",
     "D4": "a token is applied once over all shards and maps",
-    "S1": "a batch of a stream is applied once, and the batches of a stream ascend, unless another query takes it over",
-    "S2": "the node of a stream names the last of its batches that is in the logs",
+    "S1": "a batch is applied once, and batches ascend, until the stream is forgotten or another query takes it over",
+    "S2": "the node of a stream names the last of its batches that is in the logs since it was forgotten",
     "D6": "rows come in under the map by which they were split",
     "OBJECTS": "objects are those of a noted attempt or garbage, and garbage is deleted",
     "TOKENS": "a token goes with its insert, when that fails, or when it was found too old; one that was taken anew stays",
@@ -96,6 +96,8 @@ class Model(Declaration):
         The seats that let go of objects and delete them; none: the rows lie on disks.
     is_one_process
         Whether one process is the replica of both shards: it dies as a whole, and activates each of them by itself.
+    forgets_stream
+        The seats that forget the stream, once each.
     """
 
     inserts: tuple[Joint, ...]
@@ -112,6 +114,7 @@ class Model(Declaration):
     asks_again: bool = False
     tidies: tuple[str, ...] = ()
     is_one_process: bool = False
+    forgets_stream: tuple[str, ...] = ()
 
 
 MODELS = (
@@ -416,5 +419,18 @@ MODELS = (
         abandons=False,
         is_one_process=True,
         probes=("inserted", "duplicate", "tokens taken", "forgotten", "applied late"),
+    ),
+    Model(
+        "joint_batch_forgotten",
+        "the stream is forgotten while two drivers send the next batches",
+        inserts=(
+            Joint("a", "x", batch=batch_of(1)),
+            Joint("b", "y", batch=batch_of(2)),
+            Joint("a", "z", batch=batch_of(3)),
+        ),
+        attempts=1,
+        abandons=False,
+        forgets_stream=("b",),
+        probes=("inserted", "duplicate", "stream forgotten"),
     ),
 )

@@ -11,15 +11,15 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, SettleEntry, Verdict, quorum_of
 from replitree.protocol.core.joint_tokens import decode_token
-from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.streams import decode_stream
 from replitree.protocol.sharded.joint_insert import JointInserted
 from replitree.protocol.state.counted import decode_quorum
 from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.joint import stored
 from replitree_verify.joint.logs import PLACE, SHARDS, gets_of, number_of, verdicts_of
-from replitree_verify.joint.model import STREAM, Model
-from replitree_verify.joint.space import JointState, Space
+from replitree_verify.joint.model import Model
+from replitree_verify.joint.space import STREAM_NODE, JointState, Space
 from replitree_verify.patches.patch import Patch
 
 
@@ -100,17 +100,16 @@ def wrong_answers(model: Model, state: JointState) -> Iterator[str]:
 
 def wrong_streams(model: Model, state: JointState) -> Iterator[str]:
     """Give what is wrong with the stream of a model and its batches."""
-    found = (
-        (entry, model.inserts[number_of(entry.insert)].batch) for shard, _, entry in gets_of(state.tree) if not shard
-    )
+    gets = tuple(entry for shard, _, entry in gets_of(state.tree) if not shard)
+    # A stream that was forgotten begins anew.
+    found = ((entry, model.inserts[number_of(entry.insert)].batch) for entry in gets[state.before :])
     batches = tuple((entry, batch) for entry, batch in found if batch is not None)
     for (_, before), (entry, batch) in pairwise(batches):
         is_taken_over = batch.takes_over and batch.of.query != before.of.query
         if batch.of.batch <= before.of.batch and not is_taken_over:
             yield f"S1: {entry.joint} comes as batch {batch.of.batch} behind batch {before.of.batch}"
-    path = layout.stream(TablePlace(PLACE), STREAM)
-    node = state.tree.get(path)
-    value = None if node is None else decode_stream(node.value, path)
+    node = state.tree.get(STREAM_NODE)
+    value = None if node is None else decode_stream(node.value, STREAM_NODE)
     named = None if value is None else (value.query, value.batch)
     last = (batches[-1][1].of.query, batches[-1][1].of.batch) if batches else None
     own = str(batches[-1][0].joint) if batches else None

@@ -13,7 +13,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, SettleEntry
 from replitree.protocol.core.fold import NOTHING
 from replitree.protocol.core.joint_tokens import decode_token
-from replitree.protocol.core.layout import Replica
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.membership.table import table_nodes
@@ -45,8 +45,8 @@ from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
 from replitree_verify.joint import stored
-from replitree_verify.joint.logs import MAP, PLACE, REPLICAS, SEATS, SHARDS, START, opened_in, verdicts_of
-from replitree_verify.joint.model import Joint, Model
+from replitree_verify.joint.logs import MAP, PLACE, REPLICAS, SEATS, SHARDS, START, gets_of, opened_in, verdicts_of
+from replitree_verify.joint.model import STREAM, Joint, Model
 from replitree_verify.joint.stages import (
     ALONE,
     MEMORY,
@@ -55,6 +55,7 @@ from replitree_verify.joint.stages import (
     begin_anew,
     clean,
     coordinate,
+    forget,
     let_go,
     take_part,
 )
@@ -79,6 +80,11 @@ HEARD: Mapping[Any, str] = {
     Abandonment.COMMITTED: "committed before",
 }
 """The rare branch that an outcome is."""
+
+STREAM_NODE = layout.stream(TablePlace(PLACE), STREAM)
+
+AT_ANY_TIME = (roll, clean, forget)
+"""The duties that need no open insert."""
 
 ENDS = {SettleEntry: "settled", FailEntry: "failed"}
 """The rare branch that the end of a quorum is."""
@@ -150,7 +156,8 @@ class JointState(NamedTuple):
     """A state: `folders` are (seat, staging id) of what is staged, `late` the commits on their way; others as of the model.
 
     `duties`: where those who count themselves, give up and clean stand; `judged`: (duty, token, staging id)
-    of the tokens that a cleaner has found too old, by the entry that they name first.
+    of the tokens that a cleaner has found too old, by the entry that they name first.  `before`: how many inserts the first
+    shard had when the stream was forgotten last.
     """
 
     tree: Tree
@@ -165,6 +172,7 @@ class JointState(NamedTuple):
     forgotten: bool = False
     judged: frozenset[tuple[int, str, str]] = frozenset()
     objects: stored.Objects = stored.Objects()
+    before: int = 0
 
     @property
     def key(self) -> JointState:
@@ -191,6 +199,7 @@ class Space(small_search.Space[JointState]):
             (roll, model.rolls),
             (clean, model.cleans),
             (stored.tidy, model.tidies),
+            (forget, model.forgets_stream),
         )
         self._duties = tuple((duty, seat) for duty, seats in asked for seat in seats)
         # The others have nothing to do.
@@ -378,9 +387,9 @@ class Space(small_search.Space[JointState]):
                     begun = self._kernel.begin(duty, REPLICAS[seat], fx.Epoch(epoch), left)
                     yield f"{whose} begins to tidy", self._settled(state, seat, at, begun)
                 continue
-            if place == NOT_BEGUN and epoch is not None and (opened or duty in (roll, clean)):
-                terms: tuple[Any, ...] = (self.model.known,) if duty is clean else ()
-                if duty not in (roll, clean):
+            if place == NOT_BEGUN and epoch is not None and (opened or duty in AT_ANY_TIME):
+                terms: tuple[Any, ...] = (self.model.known,) if duty is clean else (STREAM,) if duty is forget else ()
+                if duty not in AT_ANY_TIME:
                     terms = opened[0]
                 begun = self._kernel.begin(duty, REPLICAS[seat], fx.Epoch(epoch), *terms)
                 after = state
@@ -414,6 +423,9 @@ class Space(small_search.Space[JointState]):
                 if end.tree is not state.tree and at.kind == "duty":
                     self.probes |= {ENDS[type(each)] for _, each in verdicts_of(end.tree)}
                 after = state._replace(tree=end.tree, budget=end.budget, late=(*state.late, *end.late))
+                if state.tree.exists(STREAM_NODE) and not end.tree.exists(STREAM_NODE):
+                    self.probes.add("stream forgotten")
+                    after = after._replace(before=sum(not shard for shard, _, _ in gets_of(end.tree)))
                 yield f"{what} {end.told}", self._settled(after, seat, at, self._kernel.step(place, end.outcome))
         else:
             left = spent(state.budget, Fault.STORE)

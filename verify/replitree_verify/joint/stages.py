@@ -18,7 +18,7 @@ from replitree.protocol.program.sharded.participant import (
     give_up_prepared,
     prepare_rows,
 )
-from replitree.protocol.program.sharded.token_cleaner import clean_joint_tokens
+from replitree.protocol.program.sharded.token_cleaner import clean_joint_tokens, forget_stream_of_all
 from replitree.protocol.program.stages import AwaitCleaning, End, ReportTrouble, Stage, Then
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.state.start import sweep_staging
@@ -99,6 +99,13 @@ def clean(replica: Replica, epoch: fx.Epoch, known: tuple[tuple[fx.BlockId, Bloc
     """Forget every token."""
     del epoch
     yield from clean_joint_tokens(replica, Window(count=0), known)
+    return None
+
+
+def forget(replica: Replica, epoch: fx.Epoch, stream: fx.StreamId) -> Stage:
+    """Forget a stream."""
+    del epoch
+    yield from forget_stream_of_all(replica, stream)
     return None
 
 

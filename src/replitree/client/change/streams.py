@@ -58,6 +58,19 @@ def read_known(table: TablePlace) -> fx.Procedure[tuple[Stream, ...]]:
     return tuple(sorted(known, key=lambda stream: stream.id))
 
 
+def check_stream(table: str, stream: str, known: tuple[Stream, ...]) -> None:
+    """Raise unless a table has a stream.
+
+    Raises
+    ------
+    BadInput
+        It is none of those that are known.
+    """
+    names = [each.id for each in known]
+    if stream not in names:
+        raise BadInput(f"table {table} has no stream {stream!r}; it has {', '.join(names) or 'none'}")
+
+
 @check_arguments
 class TableStreams(ChangingTable):
     """The part of a `replitree.client.table.Table` that knows the streams into it."""
@@ -87,7 +100,5 @@ class TableStreams(ChangingTable):
         OutcomeUnknown
             It may be forgotten; try again.
         """
-        known = [each.id for each in self.streams()]
-        if stream not in known:
-            raise BadInput(f"table {self.name} has no stream {stream!r}; it has {', '.join(known) or 'none'}")
+        check_stream(self.name, stream, self.streams())
         self._commander.ask("DELETE", f"streams/{quote(stream, safe='')}", dict[str, bool], timeout_s=timeout_s)

@@ -25,6 +25,7 @@ from replitree.client.read.scan import FRAME_LEASE_S
 from replitree.client.sharded.cut_reads import CutOptions, CutReads, Shards
 from replitree.client.sharded.shard_table import ShardTable
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
+from replitree.client.sharded.sharded_changes import ShardedChanges
 from replitree.client.sharded.shards_commander import ShardsCommander
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.sharded.union import ShardedScan, ShardedSnapshot, not_yet
@@ -67,7 +68,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "detach_partition": "detach partitions",
     "drop_blocks": "drop a range of inserts",
     "drop_consumer": "have consumers",
-    "drop_stream": "have streams",
     "drop_view": "have materialised views",
     "emptied": "be overwritten",
     "feed_page": "give a change feed",
@@ -85,7 +85,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "resume_merges": "pause merges",
     "set_feed": "have a change feed",
     "status": "tell its status here: ask `Connection.status`",
-    "streams": "have streams",
     "tag": "have tags",
     "tags": "have tags",
     "views": "have materialised views",
@@ -95,7 +94,7 @@ REFUSED: Final[Mapping[str, str]] = {
 
 
 @check_arguments
-class ShardedTable(Table):
+class ShardedTable(ShardedChanges):
     """A sharded table of a cluster.  Any thread may use it.
 
     Made by `Connection.table` and `Connection.create_table`.
@@ -619,8 +618,8 @@ class ShardedTable(Table):
         check_condition(where)
         return shard_map.shards_of(buckets_of(shard_map, parse_predicate(where, self._definition)))
 
+    @override
     def find(self, where: str | None) -> Shards:
-        """Return the shards that can have rows for a condition, and all others, by the map that this handle knows."""
         info = self._info
         shards = [self._shard(shard) for shard in info.map.shards]
         wanted = shards if where is None else [self._shard(shard) for shard in self._pruned(info.map, where)]

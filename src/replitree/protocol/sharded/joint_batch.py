@@ -23,8 +23,10 @@ anything else                               as of any joint insert
 *Unknown.*  The stream may have moved on since, and the token may be forgotten, so neither proves anything: the coordinator
 takes another epoch, and the log of its own shard says what became of the commit, as of any joint insert.
 
-Absent on purpose: a quorum, whose failure would have to set the stream back; and the removal of streams, which go with the
-table.
+*Removal.*  A stream that is forgotten (`forget_joint_stream`) loses its node, and the versions of its next node begin anew.  So
+each removal raises the version of ``streams``, which every commit that moves a stream checks.
+
+Absent on purpose: a quorum, whose failure would have to set the stream back; and an age at which streams are forgotten.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from dataclasses import dataclass
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.streams import StreamBatch, StreamValue
 from replitree.protocol.insert.stream import decide, read_stream
 from replitree.protocol.sharded.joint_insert import (
@@ -47,6 +49,9 @@ from replitree.protocol.sharded.joint_insert import (
 
 TURNS_MAX = 20
 """How often a stream is read again because other drivers have moved it."""
+
+FORGETS_MAX = 10
+"""Tries of a removal while batches move the stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +129,46 @@ def find_named(
     return (yield from _named(value, place, beside))
 
 
+def forget_joint_stream(
+    replica: Replica, epoch: fx.Epoch, stream: fx.StreamId
+) -> fx.Procedure[bool | fx.InDoubt | None]:
+    """Forget a stream into a sharded table.
+
+    Parameters
+    ----------
+    replica, epoch
+        A replica of any shard, active under this epoch.
+
+    Returns
+    -------
+    True: it is gone.  False: the table does not know it.  None: this process has not the epoch, or the stream moves all the
+    time.
+    """
+    streams = TablePlace(layout.sharded_of(replica.table))
+    for _ in range(FORGETS_MAX):
+        yield fx.Sync(layout.stream(streams, stream))
+        stands = yield from read_stream(streams, stream)
+        if stands.parent is None or stands.node is None:
+            return False
+        committed = yield fx.Commit(
+            fx.Check(layout.host(replica), epoch),
+            fx.Set(layout.streams(streams), b"", stands.parent.version),
+            fx.Delete(layout.stream(streams, stream), stands.node.version),
+        )
+        match committed:
+            case fx.Applied():
+                return True
+            case fx.Refused(operation=fx.Check()):
+                return None
+            case fx.Unknown():
+                return fx.InDoubt()
+    return None
+
+
 def _named(value: StreamValue, place: str, beside: TablePlace) -> fx.Procedure[JointInserted]:
     """Return the insert that a stream names, as a duplicate; without its entries, if its token is forgotten."""
     found = yield from find_joint(place, beside, batch_token(fx.JointId(value.insert)))
     return JointInserted(fx.JointId(""), (), is_duplicate=True) if found is None else found
 
 
-__all__ = ["JointBatch", "batch_token", "find_named", "insert_named"]
+__all__ = ["JointBatch", "batch_token", "find_named", "forget_joint_stream", "insert_named"]

@@ -1,12 +1,18 @@
-"""The streams of a table at one replica: which there are, and that one is forgotten."""
+"""The streams of a table at one replica: which there are, and that one is forgotten.
+
+The streams of a sharded table are those of all its shards: a replica of any shard tells them, and forgets one.
+"""
 
 from __future__ import annotations
 
 from replitree.errors import OutcomeUnknown, ReadOnly
+from replitree.protocol.core import layout
 from replitree.protocol.core.effects import InDoubt
-from replitree.protocol.core.layout import check_stream_id
+from replitree.protocol.core.layout import TablePlace, check_stream_id
 from replitree.protocol.program.cleaner import forget_stream
+from replitree.protocol.program.sharded.token_cleaner import forget_stream_of_all
 from replitree.protocol.program.stages import End, Then
+from replitree.protocol.sharded.places import is_shard_name
 from replitree.protocol.upkeep.clean_streams import read_streams
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.perform.availability import Availability
@@ -23,7 +29,9 @@ class ReplicaStreams:
 
     def all(self) -> list[dict[str, object]]:
         """Return the streams: id, query, last batch, and when it was written, in milliseconds since 1970."""
-        found = self._context.performer.look_up(read_streams(self._context.replica.table))
+        table = self._context.replica.table
+        place = TablePlace(layout.sharded_of(table)) if is_shard_name(table.name) else table
+        found = self._context.performer.look_up(read_streams(place))
         return [
             {"id": each.id, "query": each.value.query, "batch": each.value.batch, "written_ms": each.node.changed_ms}
             for each in found
@@ -41,7 +49,8 @@ class ReplicaStreams:
             It may be; it may be forgotten again.
         """
         context, epoch = self._context, self._availability.epoch()
-        asked = Then(forget_stream, (context.replica, check_stream_id(stream)))
+        forget = forget_stream_of_all if is_shard_name(context.replica.table.name) else forget_stream
+        asked = Then(forget, (context.replica, check_stream_id(stream)))
         ended = Driver(context.performer, lambda _: epoch).run(asked)
         assert isinstance(ended, End), "a stream is forgotten in one stage"
         if isinstance(ended.outcome, InDoubt):
