@@ -46,6 +46,11 @@ def test_a_sharded_table_from_its_creation_to_its_drop(run: Run, connection: Con
     assert run("insert", "d", str(rows), *URL, "--json").json["inserted"] == 40
     assert run("insert", "d", str(rows), *URL, "--json").json["duplicates"] == 40
     assert connection.table("d").scan().count() == 40
+    tag = run("table", "tag", "d", "first", *URL, "--json").json
+    assert (tag["rows"], "@" in tag["cut"]) == (40, True)
+    listed = run("table", "tags", "d", *URL)
+    assert ("first" in listed.out, tag["cut"] in listed.out.replace("\n", "")) == (True, True)
+    assert run("table", "delete-tag", "d", "first", *URL, "--json").json == {"table": "d", "deleted": "first"}
     placed = run("table", "place", "d", "--shard", "1", "--on", "r1,r2", *URL, "--json").json
     assert {"shard": 1, "replicas": ["r1", "r2"]} in placed["placement"]
     assert {each["name"] for each in run("status", *URL, "--json").json["tables"]} == {"d~0", "d~1", "d~2"}

@@ -290,7 +290,7 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
     for at, problem in (
         ({"min_index": 3}, "each shard has a log of its own"),
         ({"as_of": 3}, "each shard has a log of its own"),
-        ({"as_of": "monday"}, "as of a tag"),
+        ({"as_of": "monday"}, "has no tag 'monday'; it has none"),
         ({"level": "sequential"}, "unknown: use eventual, consistent, linearizable"),
         ({"as_of": "5f0c@1", "level": "consistent"}, "not both"),
         ({"as_of": "5f0c@x"}, "is no cut"),

@@ -11,15 +11,16 @@ from replitree.client.connection import Connection
 from tests.replica.inprocess import InProcessCluster
 
 
-def cluster_and_connection() -> tuple[Any, Any]:
+def cluster_and_connection(**settings: Any) -> tuple[Any, Any]:
     """Return two fixtures: a cluster for all tests of a module, and a connection to it for each of them.
 
-    The tables are dropped after each test.  Use: ``cluster, connection = cluster_and_connection()``.
+    The tables are dropped after each test; `settings` are those of the replicas.
+    Use: ``cluster, connection = cluster_and_connection()``.
     """
 
     @pytest.fixture(scope="module")
     def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCluster]:
-        made = InProcessCluster(tmp_path_factory.mktemp("cluster"))
+        made = InProcessCluster(tmp_path_factory.mktemp("cluster"), **settings)
         yield made
         made.close()
 

@@ -112,6 +112,18 @@ def test_a_query_reads_one_snapshot_of_all_shards(connection: Connection, monkey
     assert made.answer(PlannerRequest(2, "load", table="d", options={"level": "linearizable"})) == second
 
 
+def test_a_query_reads_what_a_tag_names(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made)
+    table = connection.table("d")
+    table.insert(rows(0, 100))
+    table.tag("before-load")
+    table.truncate()
+    for options in ({"version": "before-load"}, {"options": {"asof": "before-load"}}):
+        then = made.answer(PlannerRequest(2, "load", table="d", **options))
+        assert keys_in(made.files(then["handle"], "")) == list(range(100))
+
+
 def test_a_condition_on_the_shard_key_opens_files_of_one_shard(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,9 @@ from replitree_verify.simulation.sharded.sharded_run import ShardedSimulation
 from replitree_verify.tablets.models.catalog import MODELS as TABLETS
 from replitree_verify.tablets.search import search as search_tablets
 from replitree_verify.tablets.simulate import simulate as simulate_histories
+from replitree_verify.tags.model import DESCRIPTIONS as OF_TAGS
+from replitree_verify.tags.model import MODELS as TAGS
+from replitree_verify.tags.search import search as search_tags
 from replitree_verify.views.model import DESCRIPTIONS as OF_VIEWS
 from replitree_verify.views.model import MODELS as VIEWS
 from replitree_verify.views.search import search as search_views
@@ -89,6 +92,7 @@ ROOMS = (
     Room(VIEWS, read_patches("views"), OF_VIEWS, search_views),
     Room(JOINT_INSERTS, read_patches("joint"), OF_JOINT_INSERTS, search_joint_inserts),
     Room(SHARDED_TABLES, read_patches("sharded"), OF_SHARDED_TABLES, search_sharded_tables),
+    Room(TAGS, read_patches("tags"), OF_TAGS, search_tags),
     Room(CUTS, read_patches("cuts"), OF_CUTS, search_cuts),
     Room(COMMANDS, read_patches("commands"), OF_COMMANDS, search_commands),
     Room(MOVES, read_patches("moves"), OF_MOVES, search_moves),

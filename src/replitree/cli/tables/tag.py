@@ -29,7 +29,7 @@ def tag(table: Name, name: Tag, how: ChangeOptions, as_of: When = None) -> None:
     with how.connect() as connection:
         made = connection.table(table).tag(name, version, command_id=how.command_id, timeout_s=how.wait)
     value = {"table": table, **msgspec.to_builtins(made)}
-    how.out.result(value, f"tag {name}: version {made.index} of {table}, {counted(made.rows, 'row')}")
+    how.out.result(value, f"tag {name}: version {made.version} of {table}, {counted(made.rows, 'row')}")
 
 
 @on_cluster
@@ -43,8 +43,7 @@ def tags(table: Name, at: Cluster) -> None:
     value = {"table": table, "tags": msgspec.to_builtins(found)}
     columns = ("tag", "version", "made (UTC)", "replica", "parts", "rows", "bytes")
     rows = [
-        # The version as text: it is copied into other commands.
-        (t.name, f"{t.index}", f"{t.time:%Y-%m-%d %H:%M:%S}", t.replica, t.parts, t.rows, byte_size(t.bytes))
+        (t.name, t.version, f"{t.time:%Y-%m-%d %H:%M:%S}", t.replica, t.parts, t.rows, byte_size(t.bytes))
         for t in found
     ]
     at.out.listing(value, f"tags of {table}", columns, rows)

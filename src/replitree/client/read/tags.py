@@ -38,6 +38,11 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     bytes: int
 
+    @property
+    def version(self) -> str:
+        """The version as text, as people copy it into commands."""
+        return f"{self.index}"
+
 
 def tag_names(table: TablePlace) -> fx.Procedure[tuple[str, ...]]:
     """Return the names of the tags, ascending."""

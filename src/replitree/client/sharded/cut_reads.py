@@ -15,6 +15,7 @@ it has not heard of the cut, or is behind        the other replicas of the shard
 no answer                                        is up (`replitree.client.transport.routing`)
 the cut is gone: entries or parts were removed   all shards are read at a newer cut; a cut that the caller has given is
                                                  looked for at the other replicas, then the read fails
+the same, and a tag of the table names the cut   each shard is read at the index that the tag has of it
 it is of another ensemble than the others, or    the read fails, because no cut has both
 than the connection's last cut
 (the map is read beside the snapshots, and is    all shards are read again, by the new map
@@ -130,6 +131,9 @@ class ShardedSource(Protocol):
     def has_map(self, map_id: object) -> bool:
         """Read the map; tell whether it is a certain one.  Raises as `map_now`."""
 
+    def tagged(self, cut: str) -> Sequence[tuple[ShardTable, int]] | None:
+        """Return which shards a tag keeps what they had at a cut for, and the index of each; None: no tag does."""
+
     def map_now(self, used: object) -> tuple[object, Zxid]:
         """Read the map; return which one it is, and the transaction that wrote it.
 
@@ -197,6 +201,10 @@ class CutReads:
             try:
                 taken = self._take(found, options, deadline)
             except ReplitreeError as error:
+                if isinstance(error, SnapshotExpired) and options.as_of is not None:
+                    kept = self._table.tagged(options.as_of)
+                    if kept is not None:
+                        return self._take_tagged(kept, options, deadline)
                 # By another map other shards had been asked, or a table that is there.
                 if self._table.has_map(found.map_id) and not (
                     isinstance(error, SnapshotExpired)
@@ -304,6 +312,15 @@ class CutReads:
         return [
             (each, index) for each, index in has if each.name in wanted or each.written.settled > each.written.in_cut
         ]
+
+    def _take_tagged(self, kept: Sequence[tuple[ShardTable, int]], options: CutOptions, deadline: float) -> TakenShards:
+        """Take a snapshot of each shard, with its index, that a tag keeps what it had at the cut for."""
+
+        def take(each: tuple[ShardTable, int]) -> Snapshot:
+            shard, index = each
+            return shard.snapshot(as_of=index, lease_s=options.lease_s, where=options.where, timeout_s=left_s(deadline))
+
+        return TakenShards(tuple(self._beside.each(take, kept, Snapshot.close)), options.as_of)
 
     def _choose(self, found: Shards, options: CutOptions, deadline: float) -> _Chosen:
         """Return the cut to read at."""

@@ -1,40 +1,122 @@
-"""What a sharded table has as a whole beside its rows: the streams into it.
+"""What a sharded table has as a whole beside its rows: the streams into it, and its tags.
 
-These are nodes below ``sharded/<D>``, which a replica of any shard changes.
+These are nodes below ``sharded/<D>``.  A replica of any shard forgets a stream.  A tag is made in three steps
+(`replitree.protocol.sharded.cut_tags`): the client takes a snapshot at a cut, the replicas that have it keep its parts, each
+under a tag of its shard, and one commit of the client makes the tag that readers find.
 """
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
+import msgspec
 from typing_extensions import override
 
 from replitree.client.arguments import check_arguments
-from replitree.client.change.command import COMMAND_S
+from replitree.client.change.command import COMMAND_S, check_id
 from replitree.client.change.streams import Stream, check_stream, read_known
+from replitree.client.read.as_of import AsOf
+from replitree.client.read.table_log import as_time
+from replitree.client.sharded.cut_reads import CutOptions
 from replitree.client.sharded.sharded_catalog import read_map
+from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.table import Table
-from replitree.errors import ReplicaUnavailable, Unavailable
+from replitree.errors import BadInput, OutcomeUnknown, ReplicaUnavailable, SnapshotExpired, Unavailable
+from replitree.procedures import run
+from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.sharded.cut import CutLevel, parse_cut
+from replitree.protocol.sharded.cut_tags import (
+    CutTagOutcome,
+    CutTagThere,
+    CutTagTorn,
+    CutTagValue,
+    KeepShard,
+    TaggedShard,
+    TakeCut,
+    decode_cut_tag,
+    delete_cut_tag,
+    make_cut_tag,
+)
+from replitree.protocol.sharded.places import shard_number
+from replitree.protocol.sharded.shard_map import Shard
+from replitree.protocol.upkeep.named_nodes import NotChanged
+from replitree.protocol.upkeep.tags import check_tag_name
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from replitree.client.sharded.cut_reads import Shards
+    from replitree.client.sharded.shard_table import ShardTable
+    from replitree.client.sharded.union import ShardedSnapshot
 
 _T = TypeVar("_T")
+
+TAG_LEASE_S = 600.0
+"""How long a snapshot is kept until it has a tag, in seconds."""
+
+
+class CutTag(msgspec.Struct, frozen=True, kw_only=True):
+    """A cut of a sharded table that has a name.
+
+    Attributes
+    ----------
+    name
+        What reads call it: ``as_of=name``.
+    cut
+        The cut.
+    time
+        When the tag was made, in UTC, by coordination's clock.
+    replica
+        The replicas that keep it for certain, with commas between them.
+    shards
+        (shard, index): exactly what each log has below this index.
+    parts, rows, bytes
+        What the cut has: parts, rows, and bytes of part files.
+    """
+
+    name: str
+    cut: str
+    time: datetime
+    replica: str
+    shards: tuple[tuple[str, int], ...]
+    parts: int
+    rows: int
+    bytes: int
+
+    @property
+    def version(self) -> str:
+        """The version as text, as people copy it into commands."""
+        return self.cut
 
 
 @check_arguments
 class ShardedChanges(Table):
     """The part of a `replitree.client.sharded.sharded_table.ShardedTable` that changes nodes of the whole table."""
 
+    _beside: SideBySide
+
     @abstractmethod
     def find(self, where: str | None) -> Shards:
         """Return the shards that can have rows for a condition, and all others, by the map that this handle knows."""
+
+    @abstractmethod
+    def _cut_at(self, as_of: AsOf | None) -> str | None:
+        """Return the cut that a read's `as_of` means."""
+
+    @abstractmethod
+    def _taken(self, options: CutOptions) -> ShardedSnapshot:
+        """Return a snapshot of each shard that can have rows for a condition."""
+
+    @abstractmethod
+    def _shard(self, shard: Shard) -> ShardTable:
+        """Return a shard as a table of its own."""
 
     @property
     def _place(self) -> TablePlace:
@@ -61,6 +143,175 @@ class ShardedChanges(Table):
         check_stream(self.name, stream, self.streams())
         self._ask_any("DELETE", f"streams/{quote(stream, safe='')}", dict[str, bool], timeout_s=timeout_s)
 
+    # --- tags ---------------------------------------------------------------------------------------------------------
+
+    @override
+    def tag(  # type: ignore[override]  # a tag of a cut, not of an index
+        self, name: str, as_of: AsOf | None = None, *, command_id: str | None = None, timeout_s: float = COMMAND_S
+    ) -> CutTag:
+        """Give a cut of the table a name; what it has in each shard stays until the tag is deleted.
+
+        Parameters
+        ----------
+        name, command_id, timeout_s
+            As of `Table.tag`.
+        as_of
+            A cut, a time or another tag, as of `ShardedTable.snapshot`.  By default the table with everything that any client
+            was told of before this call.
+
+        Raises
+        ------
+        BadInput
+            There is a tag of this name, or the name can't be one.
+        SnapshotExpired
+            What the cut has is gone.
+        Unavailable
+            There is no tag: a shard can't be asked, or another client has deleted the tag before it was whole; try again.
+        OutcomeUnknown
+            There may be one: repeat it with the same id.
+        """
+        check_tag_name(name)
+        known_as, shards = EntryId(check_id(command_id)), self.find(None).all
+        deadline, incarnation = time.monotonic() + timeout_s, read_map(self._catalog, self.name).incarnation
+        level: CutLevel | None = "linearizable" if as_of is None else None
+        steps = make_cut_tag(*self._named, incarnation, name, known_as, [shard.name for shard in shards])
+
+        def take(held: ExitStack) -> CutTagValue:
+            options = CutOptions(level, self._cut_at(as_of), timeout_s=timeout_s, lease_s=TAG_LEASE_S)
+            taken = held.enter_context(self._taken(options))
+            assert taken.cut is not None, "it is no eventual read"
+            tagged = tuple(TaggedShard(each.definition.name, each.index, each.replica) for each in taken.shards)
+            parts = [part.manifest.bytes for shard in taken.shards for part in shard.parts]
+            return CutTagValue(taken.cut, known_as, tagged, len(parts), taken.rows, sum(parts))
+
+        def keep(each: TaggedShard) -> None:
+            body = {"name": name, "id": known_as, "as_of": each.index}
+            at = self._shard(shard_number(each.shard)).replica(each.replica).commander
+            left = max(1.0, deadline - time.monotonic())
+            at.ask("POST", "tags", dict[str, int], body, timeout_s=left, known_as=known_as)
+
+        with ExitStack() as held:
+
+            def perform(effect: fx.Effect) -> Any:
+                match effect:
+                    case TakeCut():
+                        return take(held)
+                    case KeepShard(shard):
+                        return keep(shard)
+                return self._catalog.perform(effect)
+
+            made = self._told_of(run(steps, perform), known_as)
+        found = None if made is None else self._find_tag(name)
+        if made is None or found is None:
+            raise BadInput(f"tag {name!r} was made, and deleted by another client a moment later")
+        if made.id != known_as:
+            raise BadInput(
+                f"there is a tag {name!r} already, of the cut {made.cut}: delete it first, or give another name"
+            )
+        return found
+
+    @override
+    def tags(self) -> tuple[CutTag, ...]:  # type: ignore[override]
+        """Return the tags, the oldest cut first; raises as `streams`."""
+        parent = layout.tags(self._place)
+        self._catalog.perform(fx.Sync(parent))
+        names: tuple[str, ...] = self._catalog.perform(fx.Children(parent)) or ()
+        if not names:
+            read_map(self._catalog, self.name)
+        found = (self._find_tag(name) for name in names)
+        return tuple(
+            sorted((tag for tag in found if tag is not None), key=lambda tag: (parse_cut(tag.cut).zxid, tag.name))
+        )
+
+    @override
+    def delete_tag(self, name: str, *, timeout_s: float = COMMAND_S) -> None:
+        """Delete a tag in all shards at once; also what was left of one that was cut off while it was made.
+
+        Parameters and errors as of `Table.delete_tag`.
+
+        Raises
+        ------
+        OutcomeUnknown
+            It may be deleted; try again.
+        """
+        del timeout_s
+        names = [shard.name for shard in self.find(None).all]
+        deleted = self._catalog.run(delete_cut_tag(*self._named, check_tag_name(name), names))
+        if self._told_of(deleted, "") is None:
+            others = ", ".join(tag.name for tag in self.tags())
+            raise BadInput(f"table {self.name} has no tag {name!r}; it has {others or 'none'}")
+
+    def tagged(self, cut: str) -> Sequence[tuple[ShardTable, int]] | None:
+        """Return which shards a tag keeps what they had at a cut for, and the index of each; None: no tag does.
+
+        Raises
+        ------
+        SnapshotExpired
+            A shard that the cut has was removed.
+        """
+        kept = next((tag for tag in self.tags() if tag.cut == cut), None)
+        if kept is None:
+            return None
+        there = {shard.name: shard for shard in self.find(None).all}
+        for name, _ in kept.shards:
+            if name not in there:
+                raise SnapshotExpired(f"tag {kept.name!r} of {self.name} needs shard {name}, which was removed since")
+        return [(there[name], index) for name, index in kept.shards]
+
+    def cut_of_tag(self, name: str) -> str:
+        """Return the cut that a tag names.
+
+        Raises
+        ------
+        BadInput
+            There is no such tag.
+        """
+        found = self._find_tag(check_tag_name(name))
+        if found is None:
+            others = ", ".join(tag.name for tag in self.tags())
+            raise BadInput(f"table {self.name} has no tag {name!r}; it has {others or 'none'}")
+        return found.cut
+
+    @property
+    def _named(self) -> tuple[str, str]:
+        return self._catalog.root, self.name
+
+    def _find_tag(self, name: str) -> CutTag | None:
+        path = layout.tag(self._place, name)
+        self._catalog.perform(fx.Sync(path))
+        node = self._catalog.perform(fx.Get(path))
+        if node is None:
+            return None
+        value = decode_cut_tag(node.value, path)
+        return CutTag(
+            name=name,
+            cut=value.cut,
+            time=as_time(node.changed_ms),
+            replica=", ".join(sorted({each.replica for each in value.shards})),
+            shards=tuple((each.shard, each.index) for each in value.shards),
+            parts=value.parts,
+            rows=value.rows,
+            bytes=value.bytes,
+        )
+
+    @staticmethod
+    def _told_of(outcome: CutTagOutcome, known_as: str) -> CutTagValue | None:
+        """Return the tag that a change of its nodes has found, or raise what became of the change."""
+        match outcome:
+            case CutTagThere(value):
+                return value
+            case CutTagTorn(shard):
+                raise ReplicaUnavailable(
+                    f"no tag was made: another client has deleted it in shard {shard} meanwhile; try again"
+                )
+            case NotChanged(reason):
+                raise ReplicaUnavailable(f"no tag was changed: {reason}")
+        raise OutcomeUnknown(
+            "the answer of coordination was lost: the tag may be changed; try again with the same id", known_as
+        )
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
     def _ask_any(
         self, method: str, verb: str, kind: type[_T], body: dict[str, Any] | None = None, *, timeout_s: float
     ) -> _T:
@@ -81,4 +332,4 @@ class ShardedChanges(Table):
         raise refused
 
 
-__all__ = ["ShardedChanges"]
+__all__ = ["CutTag", "ShardedChanges"]

@@ -62,7 +62,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "consumers": "have consumers",
     "create_consumer": "have consumers",
     "create_view": "have materialised views",
-    "delete_tag": "have tags",
     "detached": "have detached parts",
     "detached_everywhere": "have detached parts",
     "detach_partition": "detach partitions",
@@ -85,8 +84,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "resume_merges": "pause merges",
     "set_feed": "have a change feed",
     "status": "tell its status here: ask `Connection.status`",
-    "tag": "have tags",
-    "tags": "have tags",
     "views": "have materialised views",
     "watch_feed": "give a change feed",
 }
@@ -299,8 +296,8 @@ class ShardedTable(ShardedChanges):
             connection never goes back.  ``"linearizable"``: that, and every insert that any client was told of before this
             call.  ``"eventual"``: each shard as a replica has it at the moment; an insert may be in one and not yet in another.
         as_of
-            Exactly what a cut has, as `ShardedSnapshot.cut` tells it; or a time, as of `Table.snapshot`: the cut of the last
-            entry of any shard that was written by then, while that is in coordination.
+            Exactly what a cut has, as `ShardedSnapshot.cut` tells it; the name of a tag; or a time, as of `Table.snapshot`: the
+            cut of the last entry of any shard that was written by then, while that is in coordination.
         lease_s
             As of `Table.snapshot`, for each shard.
         where
@@ -578,21 +575,23 @@ class ShardedTable(ShardedChanges):
         if min_index is not None:
             raise not_yet(self.name, "be read from an index on: each shard has a log of its own")
 
+    @override
     def _cut_at(self, as_of: AsOf | None) -> str | None:
-        """Return the cut that a read's `as_of` means."""
         if as_of is None or (isinstance(as_of, str) and "@" in as_of):
             return as_of
-        if isinstance(as_of, int) or (isinstance(as_of, str) and as_of[:1].isalpha()):
-            what = "an index" if isinstance(as_of, int) else "a tag"
+        if isinstance(as_of, int):
             raise not_yet(
                 self.name,
-                f"be read as of {what}: each shard has a log of its own. Give a time, or a cut, as a snapshot tells it in its"
-                " attribute cut",
+                "be read as of an index: each shard has a log of its own. Give a time, a tag, or a cut, as a snapshot tells it"
+                " in its attribute cut",
             )
+        if isinstance(as_of, str) and as_of[:1].isalpha():
+            return self.cut_of_tag(as_of)
         from replitree.client.sharded.cut_times import cut_at
 
         return str(cut_at(self._catalog, self.find(None).all, self._beside, as_of))
 
+    @override
     def _taken(self, options: CutOptions) -> ShardedSnapshot:
         pruned_by = self._definition
         taken = self._reads.take(options)
@@ -646,6 +645,7 @@ class ShardedTable(ShardedChanges):
             self.refresh()
         return now, found.changed
 
+    @override
     def _shard(self, shard: Shard) -> ShardTable:
         found = self._tables.get(shard)
         if found is None:
