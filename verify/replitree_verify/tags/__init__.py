@@ -4,5 +4,5 @@ It runs the production procedures in every order of their steps.
 
 Imports: `engine.shared_tree`, `engine.small_search`, `world.faults` and `world.kernel`.
 
-Changes: with `protocol.sharded.cut_tags`; its counts are pinned.
+Changes: with `protocol.upkeep.cut_tags`; its counts are pinned.
 """

@@ -8,7 +8,7 @@ from dataclasses import replace
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
-from replitree.protocol.sharded.cut_tags import CutTagThere
+from replitree.protocol.upkeep.cut_tags import CutTagThere
 from replitree.protocol.upkeep.tags import decode_tag
 from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.patches.patch import Patch

@@ -14,7 +14,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.program.stages import Stage
 from replitree.protocol.sharded import places
-from replitree.protocol.sharded.cut_tags import (
+from replitree.protocol.upkeep.cut_tags import (
     CutTagOutcome,
     CutTagThere,
     CutTagTorn,

@@ -1,7 +1,7 @@
 """What a sharded table has as a whole beside its rows: the streams into it, and its tags.
 
 These are nodes below ``sharded/<D>``.  A replica of any shard forgets a stream.  A tag is made in three steps
-(`replitree.protocol.sharded.cut_tags`): the client takes a snapshot at a cut, the replicas that have it keep its parts, each
+(`replitree.protocol.upkeep.cut_tags`): the client takes a snapshot at a cut, the replicas that have it keep its parts, each
 under a tag of its shard, and one commit of the client makes the tag that readers find.
 """
 
@@ -34,7 +34,9 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.effects import EntryId
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.sharded.cut import CutLevel, parse_cut
-from replitree.protocol.sharded.cut_tags import (
+from replitree.protocol.sharded.places import shard_number
+from replitree.protocol.sharded.shard_map import Shard
+from replitree.protocol.upkeep.cut_tags import (
     CutTagOutcome,
     CutTagThere,
     CutTagTorn,
@@ -46,8 +48,6 @@ from replitree.protocol.sharded.cut_tags import (
     delete_cut_tag,
     make_cut_tag,
 )
-from replitree.protocol.sharded.places import shard_number
-from replitree.protocol.sharded.shard_map import Shard
 from replitree.protocol.upkeep.named_nodes import NotChanged
 from replitree.protocol.upkeep.tags import check_tag_name
 
