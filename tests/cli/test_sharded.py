@@ -55,9 +55,14 @@ def test_a_sharded_table_from_its_creation_to_its_drop(run: Run, connection: Con
     assert {"shard": 1, "replicas": ["r1", "r2"]} in placed["placement"]
     assert {each["name"] for each in run("status", *URL, "--json").json["tables"]} == {"d~0", "d~1", "d~2"}
     assert [each["name"] for each in run("status", "d~1", *URL, "--json").json["tables"]] == ["d~1"]
-    refused = run("table", "pause-merges", "d", *URL)
+    (entry,) = run("table", "log", "d", *URL, "--json").json["entries"]
+    assert (entry["kind"], entry["rows"], len(entry["shards"]), "@" in entry["cut"]) == ("get", 40, 3, True)
+    assert run("table", "log", "d", *URL).status == 0
+    assert run("table", "pause-merges", "d", *URL).out.strip() == "merges of d paused on r1, r2"
+    assert run("table", "resume-merges", "d", *URL).status == 0
+    refused = run("table", "freeze", "d", "now", *URL)
     assert refused.status != 0
-    assert "is sharded, and a sharded table can't pause merges" in refused.err.replace("\n", " ")
+    assert "is sharded, and a sharded table can't be frozen" in refused.err.replace("\n", " ")
     assert run("table", "drop", "d~1", "--yes", *URL).status != 0
     assert run("table", "drop", "d", "--yes", *URL).status == 0
     assert run("table", "list", *URL, "--json").json == {"tables": []}

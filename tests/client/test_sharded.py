@@ -249,6 +249,16 @@ def test_each_shard_is_merged_by_itself(connection: Connection) -> None:
         table.optimize(final=True, cleanup=True)
 
 
+def test_merges_are_paused_in_all_shards(connection: Connection, cluster: InProcessCluster) -> None:
+    table = create(connection)
+
+    def paused() -> list[bool]:
+        return [node.get("status", name)["merges_paused"] for node in cluster.nodes for name in table.info.names]
+
+    assert (table.pause_merges(), paused()) == (("r1", "r2"), [True] * 4)
+    assert (table.resume_merges(), paused()) == (("r1", "r2"), [False] * 4)
+
+
 def test_a_quorum_is_one_in_every_shard(connection: Connection) -> None:
     table = create(connection)
     assert table.insert(rows(0, 20), quorum=2).outcome == "inserted"

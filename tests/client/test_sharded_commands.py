@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from replitree.client.connection import Connection
+from replitree.client.sharded.joint import JointInsertResult
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import AnswerLost, HttpClient
-from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch
+from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.sharded import places
@@ -321,8 +322,49 @@ def test_rows_are_replaced_by_their_keys(connection: Connection) -> None:
     table.upsert({"k": [3, 4], "v": [1.0, 1.0], "seen": [2, 2]})
     assert keys(table, "v = 1.0", final=True) == [3, 4]
     assert table.scan(final=True).count() == 20
-    with pytest.raises(BadInput, match="is sharded"):
-        table.delete("v = 1.0", final=True)
+
+
+def test_a_transaction_is_one_line_of_the_history(table: ShardedTable, connection: Connection) -> None:
+    deleted = table.delete("k < 10")
+    one = table.insert(rows(100, 1))
+    assert isinstance(one, JointInsertResult)
+    table.optimize(final=True)
+    found = table.history()
+    merged = sum(each.kind == "merge" for each in found)
+    assert [each.kind for each in found[merged:]] == ["get", "mutate", "get"]
+    last, command, first = found[merged:]
+    assert (last.shards, last.rows, first.rows) == (one.shards, 1, 40)
+    assert (command.ids, command.shards) == ((deleted.id,), deleted.shards)
+    assert [name for name, _ in first.shards] == ["d~0", "d~1"]
+    assert [each.index for each in found] == sorted((each.index for each in found), reverse=True)
+    assert [len(keys(table, as_of=each.cut)) for each in (last, command, first)] == [31, 30, 40]
+    assert table.history(limit=2) == found[:2]
+    with pytest.raises(BadInput, match="limit is 1 to"):
+        table.history(0)
+    connection.drop_table("d")
+    with pytest.raises(TableNotFound):
+        table.history()
+
+
+def test_whole_keys_are_deleted_in_all_shards(connection: Connection) -> None:
+    schema, order_by = "k bigint not null, p int, v double, seen int", ("k", "p")
+    table = create(connection, schema, order_by=order_by, policy="replacing(seen)", partition_by="p")
+    for number in (1, 2):
+        table.upsert(
+            {"k": list(range(20)), "p": [k % 3 for k in range(20)], "v": [float(number)] * 20, "seen": [number] * 20}
+        )
+    # Of each key the row that wins decides; the rows that it has replaced go, too.
+    assert table.delete("v = 1.0", final=True).finished
+    assert len(keys(table)) == 40
+    assert table.delete("v = 2.0 AND k < 8", final=True).finished
+    assert set(keys(table)) == set(range(8, 20))
+    # In one partition only, and of one shard only.
+    assert table.delete("k > 0", min(each.partition for each in table.partitions()), final=True).finished
+    assert set(keys(table)) == {k for k in range(8, 20) if k % 3}
+    assert table.delete("k = 19", final=True).finished
+    assert 19 not in keys(table)
+    with pytest.raises(BadInput, match="nothing"):
+        table.delete("nothing = 1", final=True)
 
 
 # --- together with inserts --------------------------------------------------------------------------------------------------

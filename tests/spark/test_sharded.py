@@ -204,6 +204,21 @@ def test_on_a_cluster_python_tasks_read_a_sharded_table(
     assert made.answer(LOAD)["other_way"] == FOR_CLUSTERS
 
 
+def test_the_history_of_a_sharded_table_has_a_row_for_each_transaction(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made)
+    table = connection.table("d")
+    table.insert(rows(0, 100))
+    table.delete("k < 10")
+    told = made.answer(PlannerRequest(2, "history", table="d"))
+    assert [(row[0], row[2], row[4]) for row in told] == [
+        (each.index, each.kind, each.rows) for each in table.history()
+    ]
+    assert [row[2] for row in told] == ["mutate", "get"]
+
+
 def test_statements_that_a_sharded_table_can_not_do_are_refused_with_its_own_sentence(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +226,6 @@ def test_statements_that_a_sharded_table_can_not_do_are_refused_with_its_own_sen
     create(made)
     handle = made.answer(LOAD)["handle"]
     for request in (
-        PlannerRequest(2, "history", table="d"),
         PlannerRequest(2, "begin_rewrite", table="d"),
         PlannerRequest(2, "partitions", table="d", handle=handle),
         PlannerRequest(2, "load", table="d", version="7"),

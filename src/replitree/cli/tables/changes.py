@@ -48,8 +48,7 @@ def log(table: Name, at: Cluster, limit: Limit = 20) -> None:
     columns = ("index", "time (UTC)", "kind", "replica", "rows", "bytes", "seconds", "ids", "command")
     rows = [
         (
-            # As text: numbers of rows get thousands separators, and an index is copied into other commands.
-            f"{each.index}",
+            each.version,
             "unknown" if each.time is None else f"{each.time:%Y-%m-%d %H:%M:%S.%f}"[:-3],
             each.kind,
             each.replica or "-",

@@ -17,6 +17,8 @@ A row that is a deletion (`MergePolicy.deleted`) matches only when the condition
 removes the deletions themselves, with all that they hide.  A row of such a key that is inserted later is then shown, whatever
 its version.
 
+The shards of a sharded table are read at one cut, and one command deletes in all of them.
+
 Rows of several partitions never replace each other.  The DELETE concerns one partition, or has a condition for each, unless the
 order key decides the partition.
 """
@@ -66,7 +68,9 @@ class Winners:
     rows: pa.Table
 
 
-def final_delete(snapshot: Snapshot, where: str, partition: str | None = None) -> tuple[str, str | None]:
+def final_delete(
+    snapshot: Snapshot, where: str, partition: str | None = None, beside: Sequence[Snapshot] = ()
+) -> tuple[str, str | None]:
     """Return the condition of the DELETE that removes whole keys, and the id of the one partition that it concerns, if it does.
 
     Parameters
@@ -77,6 +81,8 @@ def final_delete(snapshot: Snapshot, where: str, partition: str | None = None) -
         Which winning rows are meant.
     partition
         Only in this partition.
+    beside
+        Of a sharded table: the snapshots of its other shards, at the same cut.  Each key lies in one shard.
 
     Raises
     ------
@@ -102,11 +108,13 @@ def final_delete(snapshot: Snapshot, where: str, partition: str | None = None) -
     # The condition is read by itself first: `a) OR (b` must not become two conditions.
     delete_where(where, definition, partition=partition)
     predicate = parse_predicate(where, definition)
-    snapshot.require(predicate)
-    found = snapshot.good(lambda: list(_winners(snapshot, predicate, partition)))
+    found: list[Winners] = []
+    for shard in (snapshot, *beside):
+        shard.require(predicate)
+        found += shard.good(lambda shard=shard: list(_winners(shard, predicate, partition)))  # type: ignore[misc]
     if not found:
         return NOTHING, partition
-    one = found[0].partition if len(found) == 1 else None
+    one = found[0].partition if len({winners.partition for winners in found}) == 1 else None
     terms = [term for winners in found for term in _terms(winners, definition, where, within=one is None)]
     text = " OR ".join(terms)
     if len(terms) > FINAL_CONDITIONS_MAX or len(text) > TEXT_CHARACTERS_MAX:

@@ -103,6 +103,11 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
     duration_s: float | None = None
 
+    @property
+    def version(self) -> str:
+        """Where it is, as people copy it into commands."""
+        return f"{self.index}"
+
 
 def search_back(
     table: TablePlace, end: fx.LogIndex, find: Callable[[Logged], T | None], window: int = SEARCH_WINDOW

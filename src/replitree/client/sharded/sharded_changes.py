@@ -1,6 +1,6 @@
-"""What a sharded table has as a whole beside its rows: the streams into it, and its tags.
+"""What a sharded table has as a whole beside its rows: the streams into it, its tags, its history, and whether it merges.
 
-These are nodes below ``sharded/<D>``.  A replica of any shard forgets a stream.  A tag is made in three steps
+Streams and tags are nodes below ``sharded/<D>``.  A replica of any shard forgets a stream.  A tag is made in three steps
 (`replitree.protocol.upkeep.cut_tags`): the client takes a snapshot at a cut, the replicas that have it keep its parts, each
 under a tag of its shard, and one commit of the client makes the tag that readers find.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,6 +54,7 @@ from replitree.protocol.upkeep.tags import check_tag_name
 if TYPE_CHECKING:
     from replitree.client.sharded.cut_reads import Shards
     from replitree.client.sharded.shard_table import ShardTable
+    from replitree.client.sharded.sharded_history import ShardedHistoryEntry
     from replitree.client.sharded.union import ShardedSnapshot
 
 _T = TypeVar("_T")
@@ -142,6 +143,57 @@ class ShardedChanges(Table):
         """Let the table forget a stream; all as of `Table.drop_stream`, over all shards."""
         check_stream(self.name, stream, self.streams())
         self._ask_any("DELETE", f"streams/{quote(stream, safe='')}", dict[str, bool], timeout_s=timeout_s)
+
+    # --- the logs -----------------------------------------------------------------------------------------------------
+
+    @override
+    def history(self, limit: int = 100) -> tuple[ShardedHistoryEntry, ...]:  # type: ignore[override]
+        """Return what happened to the table, the newest transaction first, as far as the logs in coordination tell.
+
+        Parameters
+        ----------
+        limit
+            Transactions to return at most, from 1 to `HISTORY_MAX`.
+
+        Raises
+        ------
+        TableNotFound
+            The table was dropped.
+        CoordinationUnavailable
+            Coordination can't be read.
+        """
+        from replitree.client.sharded.sharded_history import read_transactions
+
+        read_map(self._catalog, self.name)
+        return read_transactions(self._catalog, self.name, self.find(None).all, self._beside, limit)
+
+    # --- merges -------------------------------------------------------------------------------------------------------
+
+    @override
+    def pause_merges(self) -> tuple[str, ...]:
+        """Stop merging by itself in all shards, on every replica, until `resume_merges` or a restart.
+
+        Returns
+        -------
+        tuple[str, ...]
+            The replicas that paused.
+
+        Raises
+        ------
+        ReplicaUnavailable
+            An active replica of a shard does not answer, or none of a shard is active; others paused: try again.
+        """
+        return self._all_of(lambda shard: shard.pause_merges())
+
+    @override
+    def resume_merges(self) -> tuple[str, ...]:
+        """Merge again in all shards, on every replica; results and errors as `pause_merges`."""
+        return self._all_of(lambda shard: shard.resume_merges())
+
+    def _all_of(self, names: Callable[[ShardTable], tuple[str, ...]]) -> tuple[str, ...]:
+        """Return all names that a call tells of the shards, ascending."""
+        found = self._beside.each(names, self.find(None).all)
+        return tuple(sorted({name for each in found for name in each}))
 
     # --- tags ---------------------------------------------------------------------------------------------------------
 

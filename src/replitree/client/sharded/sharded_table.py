@@ -73,15 +73,12 @@ REFUSED: Final[Mapping[str, str]] = {
     "freeze": "be frozen",
     "frozen": "be frozen",
     "frozen_everywhere": "be frozen",
-    "history": "tell its history: each shard has a log of its own",
     "index_of": "tell an index of its log: each shard has one of its own",
     "move_consumer": "have consumers",
-    "pause_merges": "pause merges",
     "remove_detached": "have detached parts",
     "remove_frozen": "be frozen",
     "replica": "be used at one replica",
     "restore_to": "go back to an earlier version",
-    "resume_merges": "pause merges",
     "set_feed": "have a change feed",
     "status": "tell its status here: ask `Connection.status`",
     "views": "have materialised views",
@@ -478,9 +475,14 @@ class ShardedTable(ShardedChanges):
         command_id: str | None = None,
         timeout_s: float = COMMAND_S,
     ) -> CommandResult:
-        """Delete rows in all shards by one command; as of `Table.delete`, but for `final`, which is refused."""
+        """Delete rows in all shards by one command; as of `Table.delete`.  With `final` the shards are read at one cut."""
+        check_condition(where)
         if final:
-            raise not_yet(self.name, "delete whole keys with final=True")
+            from replitree.client.change.delete_final import final_delete
+
+            with self.snapshot(level="linearizable", lease_s=FRAME_LEASE_S, timeout_s=timeout_s) as taken:
+                first, *others = taken.shards
+                where, partition = final_delete(first, where, partition, others)
         return super().delete(where, partition, command_id=command_id, timeout_s=timeout_s)
 
     @override
