@@ -124,6 +124,18 @@ def test_a_query_reads_what_a_tag_names(connection: Connection, monkeypatch: pyt
         assert keys_in(made.files(then["handle"], "")) == list(range(100))
 
 
+def test_a_procedure_tags_a_sharded_table(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = planner_of(connection, monkeypatch)
+    create(made)
+    table = connection.table("d")
+    table.insert(rows(0, 100))
+    ((name, number, count),) = made.answer(PlannerRequest(2, "call", procedure="tag", arguments=("d", "a", None)))
+    (tag,) = table.tags()
+    assert (name, number, count) == ("a", tag.index, 100)
+    assert tag.version.endswith(f"@{number}")
+    assert made.answer(PlannerRequest(2, "call", procedure="delete_tag", arguments=("d", "a"))) == [("a",)]
+
+
 def test_a_condition_on_the_shard_key_opens_files_of_one_shard(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

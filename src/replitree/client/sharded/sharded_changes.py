@@ -96,6 +96,11 @@ class CutTag(msgspec.Struct, frozen=True, kw_only=True):
         """The version as text, as people copy it into commands."""
         return self.cut
 
+    @property
+    def index(self) -> int:
+        """The number of the cut's transaction, where a number stands for a version."""
+        return parse_cut(self.cut).zxid
+
 
 @check_arguments
 class ShardedChanges(Table):
