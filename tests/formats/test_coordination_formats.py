@@ -62,6 +62,7 @@ from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_
 from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer
 from replitree.protocol.state.registration import View, broken_value, content_of, is_broken, register
 from replitree.protocol.upkeep.consumers import ConsumerValue, decode_consumer, encode_consumer
+from replitree.protocol.upkeep.cut_tags import CutTagValue, TaggedShard, decode_cut_tag, encode_cut_tag
 from replitree.protocol.upkeep.tags import TagValue, decode_tag, encode_tag
 from replitree.wire.identity import Identity, decode_identity
 
@@ -440,6 +441,20 @@ def test_which_joint_insert_has_a_token_and_which_waits_for_its_quorum() -> None
     waiting, frozen = JointValue(fx.BlockId("t-1"), written), (FROZEN / "joint-1.json").read_bytes()
     assert decode_joint(frozen, "here") == waiting
     assert encode_token(waiting) == frozen
+
+
+def test_tags_of_sharded_tables() -> None:
+    shards = (TaggedShard("orders~0", 41, "r1"), TaggedShard("orders~12", 2**40, "r2"))
+    value, frozen = (
+        CutTagValue("5f0c@8589934612", COMMAND, shards, 3, 7, 2**50),
+        (FROZEN / "cut-tag-1.json").read_bytes(),
+    )
+    assert decode_cut_tag(frozen, "here") == value
+    assert encode_cut_tag(value) == frozen
+    with pytest.raises(UnsupportedFormat, match="format 2"):
+        decode_cut_tag(frozen.replace(b'"format":1', b'"format":2'), "here")
+    with pytest.raises(UnsupportedFormat, match="can't be read"):
+        decode_cut_tag(b"{}", "here")
 
 
 def test_pointer_names_the_open_inserts() -> None:
