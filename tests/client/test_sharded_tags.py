@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 from replitree.client.connection import Connection
+from replitree.client.sharded import resharding
+from replitree.client.sharded.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, InvalidName, OutcomeUnknown, ReplicaUnavailable, SnapshotExpired, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.sharded.moves.carry import MoverEnd
 from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
@@ -45,6 +48,18 @@ def kept_in(cluster: InProcessCluster, shard: str) -> tuple[str, ...]:
     return names or ()
 
 
+def forget_logs(cluster: InProcessCluster, table: ShardedTable) -> None:
+    """Let coordination and all replicas forget which transaction each entry had."""
+    for name in table.info.names:
+        cluster.wait_alike(name)
+        cluster.clean(cluster.nodes[0].table(name).progress.index, name)
+    # A replica that goes on remembers the transactions of the entries.
+    for node in cluster.nodes:
+        node.restart()
+        for name in table.info.names:
+            wait_for(lambda node=node, name=name: cluster.is_active(node, name), f"{node.name} hosts {name}")  # type: ignore[misc]
+
+
 def test_a_tag_keeps_what_a_cut_has(table: ShardedTable, cluster: InProcessCluster) -> None:
     tag = table.tag("before-load")
     assert (tag.name, tag.parts, tag.rows, tag.version) == ("before-load", 2, 40, tag.cut)
@@ -66,18 +81,25 @@ def test_a_tag_is_read_when_the_logs_have_forgotten_its_cut(table: ShardedTable,
     table.update({"v": "0.0"}, "k >= 0")
     before = table.snapshot().cut
     table.truncate()
-    for name in table.info.names:
-        cluster.wait_alike(name)
-        cluster.clean(cluster.nodes[0].table(name).progress.index, name)
-    # A replica that goes on remembers the transactions of the entries.
-    for node in cluster.nodes:
-        node.restart()
-        for name in table.info.names:
-            wait_for(lambda node=node, name=name: cluster.is_active(node, name), f"{node.name} hosts {name}")  # type: ignore[misc]
+    forget_logs(cluster, table)
     assert keys(table, as_of="old") == list(range(40))
     assert keys(table, as_of=tag.cut, where="k < 3") == [0, 1, 2]
     with pytest.raises(SnapshotExpired):
         keys(table, as_of=before)
+
+
+def test_a_tag_has_each_row_once_when_buckets_have_moved_since(
+    table: ShardedTable, connection: Connection, cluster: InProcessCluster
+) -> None:
+    table.tag("old")
+    resharding.begin_buckets(connection.catalog, "d", range(8), 1)
+    assert MoveCarrier(connection.catalog, table.http, "d").run() is MoverEnd.DONE
+    wait_for(lambda: keys(table) == list(range(40)), "the removals are executed")
+    table.delete("k < 30")
+    assert keys(table, as_of="old") == list(range(40))
+    forget_logs(cluster, table)
+    assert keys(table, as_of="old") == list(range(40))
+    assert [keys(table, as_of="old", where=f"k = {key}") for key in range(8)] == [[key] for key in range(8)]
 
 
 def test_a_tag_of_a_cut_of_a_time_or_of_another_tag(table: ShardedTable) -> None:
