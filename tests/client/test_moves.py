@@ -25,7 +25,7 @@ from replitree.protocol.sharded.shard_map import Shard
 from replitree.protocol.state.counted import QuorumValue
 from replitree.storage.rewrite.slices import cut
 from tests.replica.fixtures import cluster_and_connection
-from tests.replica.inprocess import SCHEMA, InProcessCluster, rows
+from tests.replica.inprocess import SCHEMA, rows
 from tests.waiting import wait_for
 
 cluster, connection = cluster_and_connection()

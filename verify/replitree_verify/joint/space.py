@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -10,7 +10,6 @@ from typing_extensions import override
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import FailEntry, SettleEntry
 from replitree.protocol.core.fold import NOTHING
 from replitree.protocol.core.joint_tokens import decode_token
 from replitree.protocol.core.layout import Replica, TablePlace
@@ -22,7 +21,6 @@ from replitree.protocol.program.sharded.coordinator import (
     CoordinatorOutcome,
     EndBeside,
     JointRequest,
-    OwnGone,
     OwnTurn,
     TakeOwn,
 )
@@ -37,7 +35,7 @@ from replitree.protocol.program.sharded.participant import (
 )
 from replitree.protocol.program.stages import Accepted, AwaitCleaning
 from replitree.protocol.sharded.joint_batch import batch_token
-from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged, TokensTaken
+from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
 from replitree.protocol.sharded.prepare import Abandonment, Participant, ParticipantGone
 from replitree.protocol.shares.share import DeleteObjects
 from replitree.protocol.shares.share_effects import PutShares
@@ -49,6 +47,8 @@ from replitree_verify.joint.logs import MAP, PLACE, REPLICAS, SEATS, SHARDS, STA
 from replitree_verify.joint.model import STREAM, Joint, Model
 from replitree_verify.joint.stages import (
     ALONE,
+    ENDS,
+    HEARD,
     MEMORY,
     ReadQueue,
     Tell,
@@ -57,6 +57,7 @@ from replitree_verify.joint.stages import (
     coordinate,
     forget,
     let_go,
+    reads_log,
     take_part,
 )
 from replitree_verify.process.log_duties import count, lose_patience, roll
@@ -69,25 +70,11 @@ PREPARES, COMMITS, ABANDONS = 0, 1, 2
 """Threads of a client's insert; one more for each further attempt abandons what that has prepared."""
 
 
-HEARD: Mapping[Any, str] = {
-    JointInserted: "inserted",
-    MapChanged: "map changed",
-    ParticipantGone: "participant gone",
-    OwnGone: "own gone",
-    TokensTaken: "tokens taken",
-    fx.InDoubt: "in doubt",
-    Abandonment.REMOVED: "abandoned",
-    Abandonment.COMMITTED: "committed before",
-}
-"""The rare branch that an outcome is."""
-
 STREAM_NODE = layout.stream(TablePlace(PLACE), STREAM)
+"""Which batch of the stream the table has last."""
 
 AT_ANY_TIME = (roll, clean, forget)
 """The duties that need no open insert."""
-
-ENDS = {SettleEntry: "settled", FailEntry: "failed"}
-"""The rare branch that the end of a quorum is."""
 
 
 class At(NamedTuple):
@@ -441,7 +428,7 @@ class Space(small_search.Space[JointState]):
         """Return a state in which a thread stands at a place, or behind it: what no other thread sees is no step of its own."""
         at_once = (*ALONE, *stored.AT_ONCE)
         while place > END and (
-            isinstance(self._kernel.effect(place), at_once) or _reads_log(self._kernel.effect(place))
+            isinstance(self._kernel.effect(place), at_once) or reads_log(self._kernel.effect(place))
         ):
             state, outcome = self._perform(state, seat, at, self._kernel.effect(place))
             place = self._kernel.step(place, outcome)
@@ -569,12 +556,6 @@ class Space(small_search.Space[JointState]):
         return state._replace(
             sent=put(state.sent, at.number, sent._replace(threads=put(sent.threads, at.thread, stands)))
         )
-
-
-def _reads_log(effect: Any) -> bool:
-    """Whether an effect reads entries of a log."""
-    paths = (effect.path,) if isinstance(effect, fx.Get) else effect.paths if isinstance(effect, fx.GetMany) else ("",)
-    return "/log-" in paths[0]
 
 
 def _seat_of(joint: Joint, thread: int) -> int:

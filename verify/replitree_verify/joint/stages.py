@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core.entries import FailEntry, SettleEntry
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.program.sharded.coordinator import EndBeside, JointRequest, KeepOwn, TakeOwn, insert_jointly
+from replitree.protocol.program.sharded.coordinator import (
+    EndBeside,
+    JointRequest,
+    KeepOwn,
+    OwnGone,
+    TakeOwn,
+    insert_jointly,
+)
 from replitree.protocol.program.sharded.participant import (
     AcceptRows,
     AwaitForgetting,
@@ -20,7 +29,8 @@ from replitree.protocol.program.sharded.participant import (
 )
 from replitree.protocol.program.sharded.token_cleaner import clean_joint_tokens, forget_stream_of_all
 from replitree.protocol.program.stages import AwaitCleaning, End, ReportTrouble, Stage, Then
-from replitree.protocol.sharded.prepare import Participant
+from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged, TokensTaken
+from replitree.protocol.sharded.prepare import Abandonment, Participant, ParticipantGone
 from replitree.protocol.state.start import sweep_staging
 from replitree.protocol.upkeep.clean_blocks import Block, Window
 
@@ -66,6 +76,28 @@ A process is told of its epoch with the answer to its commit; a commit proves wh
 no steps of their own either: an entry that is searched for never changes, and one that is not there when its commit was fenced
 never comes.
 """
+
+
+HEARD: Mapping[Any, str] = {
+    JointInserted: "inserted",
+    MapChanged: "map changed",
+    ParticipantGone: "participant gone",
+    OwnGone: "own gone",
+    TokensTaken: "tokens taken",
+    fx.InDoubt: "in doubt",
+    Abandonment.REMOVED: "abandoned",
+    Abandonment.COMMITTED: "committed before",
+}
+"""The rare branch that an outcome is."""
+
+ENDS = {SettleEntry: "settled", FailEntry: "failed"}
+"""The rare branch that the end of a quorum is."""
+
+
+def reads_log(effect: Any) -> bool:
+    """Whether an effect reads entries of a log."""
+    paths = (effect.path,) if isinstance(effect, fx.Get) else effect.paths if isinstance(effect, fx.GetMany) else ("",)
+    return "/log-" in paths[0]
 
 
 def take_part(replica: Replica, request: fx.RequestId, is_apart: bool) -> Stage:
