@@ -51,6 +51,9 @@ def test_a_sharded_table_from_its_creation_to_its_drop(run: Run, connection: Con
     listed = run("table", "tags", "d", *URL)
     assert ("first" in listed.out, tag["cut"] in listed.out.replace("\n", "")) == (True, True)
     assert run("table", "delete-tag", "d", "first", *URL, "--json").json == {"table": "d", "deleted": "first"}
+    # Each shard has one replica, which has taken its rows.
+    assert run("table", "pause-merges", "d", *URL).out.strip() == "merges of d paused on r1, r2"
+    assert run("table", "resume-merges", "d", *URL).status == 0
     placed = run("table", "place", "d", "--shard", "1", "--on", "r1,r2", *URL, "--json").json
     assert {"shard": 1, "replicas": ["r1", "r2"]} in placed["placement"]
     assert {each["name"] for each in run("status", *URL, "--json").json["tables"]} == {"d~0", "d~1", "d~2"}
@@ -58,8 +61,6 @@ def test_a_sharded_table_from_its_creation_to_its_drop(run: Run, connection: Con
     (entry,) = run("table", "log", "d", *URL, "--json").json["entries"]
     assert (entry["kind"], entry["rows"], len(entry["shards"]), "@" in entry["cut"]) == ("get", 40, 3, True)
     assert run("table", "log", "d", *URL).status == 0
-    assert run("table", "pause-merges", "d", *URL).out.strip() == "merges of d paused on r1, r2"
-    assert run("table", "resume-merges", "d", *URL).status == 0
     refused = run("table", "freeze", "d", "now", *URL)
     assert refused.status != 0
     assert "is sharded, and a sharded table can't be frozen" in refused.err.replace("\n", " ")

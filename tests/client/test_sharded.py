@@ -252,8 +252,11 @@ def test_each_shard_is_merged_by_itself(connection: Connection) -> None:
 def test_merges_are_paused_in_all_shards(connection: Connection, cluster: InProcessCluster) -> None:
     table = create(connection)
 
+    hosted = [(node, name) for node in cluster.nodes for name in table.info.names]
+    wait_for(lambda: all(cluster.is_active(*each) for each in hosted), "all replicas host all shards")
+
     def paused() -> list[bool]:
-        return [node.get("status", name)["merges_paused"] for node in cluster.nodes for name in table.info.names]
+        return [node.get("status", name)["merges_paused"] for node, name in hosted]
 
     assert (table.pause_merges(), paused()) == (("r1", "r2"), [True] * 4)
     assert (table.resume_merges(), paused()) == (("r1", "r2"), [False] * 4)
