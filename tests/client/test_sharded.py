@@ -124,7 +124,6 @@ def test_names_of_sharded_tables_and_of_others_exclude_each_other(connection: Co
         ({"shards": 32}, "can't share 16 buckets"),
         ({"buckets": 12}, "power of two"),
         ({"replicas": 5}, "ask for 1 to 2"),
-        ({"feed": "24h"}, "change feed"),
         ({"policy": "summing(v)", "order_by": "s"}, "order key"),
     ],
 )

@@ -80,20 +80,28 @@ def held_in(tree: Tree, shard: int) -> tuple[Held, ...]:
             case FailEntry(index=at):
                 held = tuple(each for each in held if each.at != at)
             case MutateEntry():
-                held = tuple(each._replace(rows=_mutated(each, entry)) for each in held)
+                held = tuple(
+                    each._replace(rows=mutated_rows(each.rows, entry)) if _is_in_scope(each, entry) else each
+                    for each in held
+                )
     return held
 
 
-def _mutated(held: Held, entry: MutateEntry) -> tuple[str, ...]:
+def _is_in_scope(held: Held, entry: MutateEntry) -> bool:
     if entry.partition not in (EVERY_PARTITION, held.partition):
-        return held.rows
+        return False
+    if entry.command != COMMAND:
+        return True
+    assert isinstance(entry.partitions, tuple)
+    assert isinstance(entry.since, int)
+    return held.partition in entry.partitions or held.at >= entry.since
+
+
+def mutated_rows(rows: tuple[str, ...], entry: MutateEntry) -> tuple[str, ...]:
+    """Return what a mutation makes of rows in its scope."""
     if entry.command == COMMAND:
-        assert isinstance(entry.partitions, tuple)
-        assert isinstance(entry.since, int)
-        if held.partition not in entry.partitions and held.at < entry.since:
-            return held.rows
-        return tuple(f"{row}'" if bucket_of(row) == MOVES else row for row in held.rows)
-    return tuple(row for row in held.rows if str(bucket_of(row)) not in entry.command.split())
+        return tuple(f"{row}'" if bucket_of(row) == MOVES else row for row in rows)
+    return tuple(row for row in rows if str(bucket_of(row)) not in entry.command.split())
 
 
 def shown_in(tree: Tree, shard: int) -> tuple[str, ...]:

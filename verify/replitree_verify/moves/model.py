@@ -24,6 +24,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "D1": "at every moment each settled row is shown exactly once, with every command that came after it",
     "D6": "a row lies at the owner of its bucket, or at the source of its move",
     "D7": "a read asks all shards that have rows of a bucket at its cut",
+    "D8": "the change feeds of both shards are the difference of what is shown, and a row that moves is in none of them",
     "BATCH": "rows that no read shows yet are those of the batch that is on its way, and each batch is on its way or over",
     "COPIES": "rows are shown at their target only when as many replicas have them as the move asks for",
     "ENDS": "a mover ends only when there are no moves; where nothing moves there are none, unless every mover has died",

@@ -22,6 +22,7 @@ from replitree.protocol.core.entries import (
 from replitree.protocol.core.log import encode_log, next_index
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.stages import Stage
+from replitree.protocol.sharded.feed import REMOVAL, moved_group
 from replitree.protocol.sharded.joint_insert import JointInsert, MapChanged, joint_insert
 from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval, RowsSum
 from replitree.protocol.sharded.moves.carry import (
@@ -362,7 +363,7 @@ class Space(small_search.Space[MovesState]):
             case DescribeRemoval(found, source, target):
                 buckets = (move.buckets for move in found.map.moves if (move.source, move.target) == (source, target))
                 command = " ".join(str(bucket) for each in buckets for bucket in each)
-                yield "", state, RowsRemoval(fx.EntryId("removal"), command)
+                yield "", state, RowsRemoval(fx.EntryId(f"{REMOVAL}0"), command)
             case AwaitHolders(laid):
                 self.probes.add("waits for holders")
                 node = state.tree.get(layout.quorum_status(SHARDS[laid.batch.target], laid.batch.insert))
@@ -387,7 +388,7 @@ class Space(small_search.Space[MovesState]):
                     rows[held.partition] = (*rows.get(held.partition, ()), *wanted)
             if rows:
                 partition = min(rows)
-                seat, staging = move.target, fx.StagingId(f"{SEATS[move.target]}-{state.prepared}")
+                seat, staging = move.target, moved_group(SEATS[move.target], state.prepared)
                 replica = here(state.tree, seat)
                 batch = Batch(
                     move.source,

@@ -10,12 +10,18 @@ from replitree.cli.options import Cluster, Name, check_name, on_cluster
 from replitree.cli.output import byte_size
 
 Start = Annotated[
-    int | None,
-    typer.Argument(metavar="FROM", min=0, help="Index of the first entry of the log.", show_default="the consumer's"),
+    str | None,
+    typer.Argument(
+        metavar="FROM",
+        help="Index of the first entry of the log; of a sharded table a cut, a time, or 0.",
+        show_default="the consumer's",
+    ),
 ]
 End = Annotated[
-    int | None,
-    typer.Argument(metavar="TO", min=0, help="Index after the last one.", show_default="the end of the log"),
+    str | None,
+    typer.Argument(
+        metavar="TO", help="Index after the last one; of a sharded table a cut, or a time.", show_default="the end"
+    ),
 ]
 Where = Annotated[
     str | None, typer.Option("--where", metavar="CONDITION", help="Which rows, as in SQL.", show_default="all")
@@ -74,13 +80,15 @@ def changes(
     where: Where = None,
     wait: Wait = 30.0,
 ) -> None:
-    """Show the changes of the rows by the entries of the log from FROM up to TO, not included."""
+    """Show the changes of the rows by the entries of the log from FROM up to TO, not included; or between two cuts."""
     check_name(table)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
+    # A table refuses what it can't begin at.
+    points: list[Any] = [int(each) if each is not None and each.isdecimal() else each for each in (start, end)]
     with (
         at.connect() as connection,
         connection.table(table).changes(
-            start, end, consumer=consumer, columns=names, where=where, timeout_s=wait
+            *points, consumer=consumer, columns=names, where=where, timeout_s=wait
         ) as found,
     ):
         rows = found.to_arrow()

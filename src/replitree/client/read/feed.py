@@ -89,6 +89,9 @@ class FeedBody(SnapshotBody, frozen=True):
         Which table this is: its id and incarnation.
     altered
         Entries that change the columns, and the version of the columns from there on.
+    zxids
+        Of a shard: the entries of this page that have units or change the columns, and the transactions that have appended
+        them.
     """
 
     start: int = 0
@@ -96,6 +99,7 @@ class FeedBody(SnapshotBody, frozen=True):
     origin: str = ""
     units: tuple[FeedUnit, ...] = ()
     altered: tuple[tuple[int, int], ...] = ()
+    zxids: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -217,6 +217,19 @@ class CutReads:
             if taken is not None:
                 return taken
 
+    def reached(self, options: CutOptions) -> tuple[Cut, Shards]:
+        """Return the cut that a read would be at, and the shards of the table there, with those that were made since.
+
+        Parameters and errors as of `take`.
+        """
+        deadline = time.monotonic() + options.timeout_s
+        while True:
+            found = self._table.find(None)
+            chosen = self._choose(found, options, deadline)
+            # After the cut was chosen, as for a read: so no shard of the cut is missing.
+            if self._table.has_map(found.map_id):
+                return chosen.cut, found
+
     def is_unchanged(self, known: Sequence[Snapshot], options: CutOptions) -> bool:
         """Tell whether `take` would return snapshots that are kept; errors as `take`."""
         deadline = time.monotonic() + options.timeout_s

@@ -33,6 +33,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.core.run import translate
+from replitree.protocol.sharded.feed import REMOVAL, is_moved
 from replitree.protocol.sharded.moves.batch import Laid, Laying, RowsRemoval, RowsSum
 from replitree.protocol.sharded.moves.carry import (
     AwaitHolders,
@@ -168,7 +169,7 @@ class MoveCarrier:
                 move = next(each for each in found.map.moves if (each.source, each.target) == (source, target))
                 definition = shard_definition(sharded(self._catalog, self._name).definition, source)
                 command = delete_where(bucket_condition(definition, found.map, move.runs), definition)
-                return RowsRemoval(fx.EntryId(f"move-{uuid4().hex}"), command.text, definition.schema_version)
+                return RowsRemoval(fx.EntryId(f"{REMOVAL}{uuid4().hex}"), command.text, definition.schema_version)
             case AwaitHolders(laid):
                 return self._awaits_holders(laid)
             case AwaitInserts(opened):
@@ -278,6 +279,7 @@ class MoveCarrier:
         reader = pa.RecordBatchReader.from_batches(schema, batches())
         upload, manifests = target.inserter.fill(cut(reader, target.definition), self._terms.timeout_s)
         said = {"map_version": str(found.map_version), "keep_s": f"{KEEP_S:g}", "of": target.definition.table_id}
+        said |= {"moves": "1"}
         body = msgspec.json.encode({"manifests": manifests})
 
         def take(replica: Any, left: float) -> PreparedShare:
@@ -300,6 +302,11 @@ class MoveCarrier:
             share.rows,
             sum(part.bytes for part in share.parts),
         )
+        if not is_moved(prepared.staging):
+            self._give_up(prepared)
+            raise Unavailable(
+                f"{share.replica} is of a version that shows moved rows in the change feed: upgrade all servers"
+            )
         try:
             answer = self._ask_of(prepared, "GET", "/sum")
         except ReplitreeError:

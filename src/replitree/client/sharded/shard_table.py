@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import msgspec
@@ -15,6 +17,9 @@ from replitree.client.read.snapshot import Snapshot, SnapshotBody
 from replitree.client.table import Table
 from replitree.client.transport.catalog import ReplicaInfo
 from replitree.client.transport.routing import Router
+
+if TYPE_CHECKING:
+    from replitree.client.read.feed import Changes, ChangesWish
 
 
 class SeenBody(msgspec.Struct, frozen=True):
@@ -55,6 +60,21 @@ class ToldOptions(ReadOptions):
     """A read at a cut whose first answer is there."""
 
     told: Told | None = None
+
+
+class FeedPositions(msgspec.Struct, frozen=True):
+    """Where cuts lie in the log of a shard.
+
+    Attributes
+    ----------
+    positions
+        The index of the first entry behind each cut.
+    earliest
+        The first transaction from which on the replica has the feed; None: from now on, or it was not asked for.
+    """
+
+    positions: tuple[int, ...]
+    earliest: int | None = None
 
 
 class ShardTable(Table):
@@ -151,6 +171,39 @@ class ShardTable(Table):
         options.check(told.body)
         return told.replica, told.body, told.asked_at
 
+    def feed_positions(self, cuts: Sequence[str], timeout_s: float) -> FeedPositions:
+        """Return where cuts lie in the shard's log, for a reader of its change feed.
+
+        Parameters
+        ----------
+        cuts
+            The cuts; none: from where on a replica has the feed is asked instead.
+        timeout_s
+            When to give up, in seconds.
+
+        Raises
+        ------
+        FeedOff
+            The table keeps no change feed.
+        OffsetExpired
+            No active replica knows where they lie any more.
+        SnapshotExpired
+            They are of another ensemble.
+        ReplicaBehind, Unavailable
+            No replica has executed the log that far in time, or none answers.
+        """
+        route = f"/v1/tables/{quote(self.name)}/feed/positions?cuts={quote(','.join(cuts))}"
+        route += "" if cuts else "&earliest=1"
+        from replitree.client.read.feed_pages import ask_feed
+
+        return ask_feed(self._router, self._http, route, FeedPositions, timeout_s)[1]
+
+    def read_feed(self, wish: ChangesWish) -> Changes:
+        """Return the changes of a range of the shard's log; errors as of `Table.changes`."""
+        from replitree.client.read.feed import read_changes
+
+        return read_changes(self._ask_feed, wish, self._definition)
+
     def is_same_at(self, cut: CutPoint, tag: str, timeout_s: float) -> bool:
         """Tell whether the snapshot at a cut has a tag: see `Table.is_unchanged`; errors as `snapshot_at`."""
         options = ReadOptions(timeout_s=timeout_s, cut=cut)
@@ -164,4 +217,4 @@ def left_s(deadline: float) -> float:
     return max(0.0, deadline - time.monotonic())
 
 
-__all__ = ["SeenBody", "ShardTable", "left_s"]
+__all__ = ["FeedPositions", "SeenBody", "ShardTable", "left_s"]

@@ -201,8 +201,6 @@ class Sharding:
         if self.shards > self.buckets:
             raise BadInput(f"{self.shards} shards can't share {self.buckets} buckets: ask for as many buckets at least")
         shard_key(definition, self.key)
-        if definition.feed:
-            raise BadInput("a sharded table can't have a change feed yet: leave it out, or leave out shard_by")
         if definition.policy.text != PLAIN.text and not set(self.key) <= set(definition.order_by):
             raise BadInput(
                 f"with the policy {definition.policy.text} rows with equal order keys must lie in one shard: shard by columns"

@@ -21,7 +21,7 @@ from replitree.client.insert.quorum import quorum_of
 from replitree.client.insert.terms import TIMEOUT_S, InsertResult, Overwrite, Terms, Written
 from replitree.client.read.as_of import AsOf
 from replitree.client.read.read_options import check_condition
-from replitree.client.read.scan import FRAME_LEASE_S
+from replitree.client.read.scan import FRAME_LEASE_S, LEASE_S
 from replitree.client.sharded.cut_reads import CutOptions, CutReads, Shards
 from replitree.client.sharded.shard_table import ShardTable
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from replitree.client.change.change_results import Killed, Mutation, OptimizeResult
     from replitree.client.read.partitions import PartitionInfo
     from replitree.client.sharded.joint import JointInserter, JointInsertResult
+    from replitree.client.sharded.sharded_feed import ShardedChanges
 
 OPTIMIZE_S = 3_600.0
 """How long merges that are asked for are waited for, in seconds."""
@@ -58,7 +59,6 @@ OPTIMIZE_S = 3_600.0
 REFUSED: Final[Mapping[str, str]] = {
     "attach": "attach parts",
     "backfill_view": "have materialised views",
-    "changes": "give a change feed",
     "consumers": "have consumers",
     "create_consumer": "have consumers",
     "create_view": "have materialised views",
@@ -69,7 +69,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "drop_consumer": "have consumers",
     "drop_view": "have materialised views",
     "emptied": "be overwritten",
-    "feed_page": "give a change feed",
+    "feed_page": "give its change feed in pages: read `changes`",
     "freeze": "be frozen",
     "frozen": "be frozen",
     "frozen_everywhere": "be frozen",
@@ -79,10 +79,9 @@ REFUSED: Final[Mapping[str, str]] = {
     "remove_frozen": "be frozen",
     "replica": "be used at one replica",
     "restore_to": "go back to an earlier version",
-    "set_feed": "have a change feed",
     "status": "tell its status here: ask `Connection.status`",
     "views": "have materialised views",
-    "watch_feed": "give a change feed",
+    "watch_feed": "tell an end of its change feed: take a snapshot, and read its cut",
 }
 """What a sharded table can't do yet, by the name of the method."""
 
@@ -458,6 +457,59 @@ class ShardedTable(ShardedChanges):
         )
         keep_for_frame((each.lease for each in found.shards), self._http)
         return found.to_df(spark, columns, where, final=final, through=through)
+
+    @override
+    def changes(  # type: ignore[override]
+        self,
+        start: AsOf | None = None,
+        end: AsOf | None = None,
+        *,
+        consumer: str | None = None,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        of: str | None = None,
+        schema_version: int | None = None,
+        lease_s: float = LEASE_S,
+        timeout_s: float = SNAPSHOT_S,
+    ) -> ShardedChanges:
+        """Return the changes of the rows of all shards between two cuts: the change feed.
+
+        With the policy ``plain``, the rows at `start` (``as_of=start``) with the changes are the rows at `end`.  A row that
+        moves to another shard is no change.  ``_commit_version`` is the number of the transaction: what one insert or one
+        command has done in all shards is one version.  See ``docs/sharded-feed.md``.
+
+        Parameters
+        ----------
+        start, end
+            Everything behind the first cut, up to the second one; each a cut, as a snapshot tells it in its attribute `cut`, or
+            a time, as of `snapshot`.  0 as `start`: from the beginning.  By default up to the cut that a read would be at.
+        consumer
+            Refused: a sharded table has no consumers yet.
+        columns, where, of, schema_version, lease_s, timeout_s
+            As of `Table.changes`.
+
+        Raises
+        ------
+        FeedOff, OffsetExpired, FeedGap, TableReplaced, SchemaChanged
+            As of `Table.changes`; the `index` of `OffsetExpired` and of `SchemaChanged` is the transaction of a cut, and the
+            message has the cut.
+        SnapshotExpired
+            A cut is of an ensemble that was replaced.
+        BadInput, ReplicaBehind, Unavailable
+            As of `Table.changes`.
+        """
+        if consumer is not None:
+            raise not_yet(self.name, "have consumers")
+        if start is None:
+            raise BadInput(
+                "the changes begin at a cut, as a snapshot tells it, or at a time: give one of them as start"
+            )
+        from replitree.client.sharded.sharded_feed import ShardedFeed, ShardedWish
+
+        begin = None if start == 0 else self._cut_at(start)
+        wish = ShardedWish(begin, self._cut_at(end), columns, where, of, schema_version, lease_s, timeout_s)
+        origin = f"{self._definition.table_id}.{self._info.incarnation}"
+        return ShardedFeed(self._reads, self._beside).read(wish, self._definition, origin)
 
     # --- changing -----------------------------------------------------------------------------------------------------
 

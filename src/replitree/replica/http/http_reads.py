@@ -11,9 +11,10 @@ from aiohttp import web
 
 from replitree.errors import BadInput, CorruptPart, ReplicaBehind, ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.stamps import BEFORE_ALL
 from replitree.replica.http.gate import WAIT_S_DEFAULT, JsonAnswer, encode_json, number, seconds, wait_until
 from replitree.replica.http.http_base import Handlers, json_response, response
-from replitree.replica.http.sharded.cut_requests import linearizable_cut, seen, snapshot_at_cut
+from replitree.replica.http.sharded.cut_requests import feed_positions, linearizable_cut, seen, snapshot_at_cut
 from replitree.replica.http.sharded.server_cuts import snapshots_of_shards
 from replitree.replica.http.snapshot_requests import part_row, readers_machine, snapshot
 from replitree.replica.kit.old_parts import LEASE_S_MAX
@@ -38,6 +39,7 @@ class ReadHandlers(Handlers):
             web.get(f"{table}/written-by", self._written_by),
             web.get(f"{table}/feed", self._feed),
             web.get(f"{table}/feed/end", self._feed_end),
+            web.get(f"{table}/feed/positions", self._feed_positions),
             web.get(f"{table}/earlier", self._before),
             web.post(f"{table}/leases/{{lease}}", self._renew),
             web.delete(f"{table}/leases/{{lease}}", self._release),
@@ -68,6 +70,10 @@ class ReadHandlers(Handlers):
 
     async def _feed_end(self, request: web.Request) -> web.Response:
         return response(JsonAnswer(200, await feed_end(self._table(request), request.query)))
+
+    async def _feed_positions(self, request: web.Request) -> web.Response:
+        """Tell where cuts lie in the log of a shard."""
+        return json_response(await feed_positions(self._table(request), request.query))
 
     async def _written_by(self, request: web.Request) -> web.Response:
         """Find the last entry below ``below`` that was written at or before ``time_ms``."""
@@ -226,6 +232,9 @@ def _body(table: TableReplica, taken: TakenFeed, query: Mapping[str, str]) -> by
         for unit in entry.feed.units
     ]
     altered = [(entry.index, entry.feed.schema_version) for entry in taken.entries if entry.feed.schema_version]
+    # In a shard each entry is told with its transaction.
+    zxids = [(entry.index, entry.zxid) for entry in taken.entries if entry.zxid != BEFORE_ALL]
+    stamps = {"zxids": zxids} if zxids else {}
     head = {
         "start": taken.start,
         "index": taken.reached,
@@ -238,4 +247,4 @@ def _body(table: TableReplica, taken: TakenFeed, query: Mapping[str, str]) -> by
     lease = (
         {} if taken.lease is None else {"lease": taken.lease, "lease_s": seconds(query, "lease_s", 0.0, LEASE_S_MAX)}
     )
-    return encode_json({**head, "units": units, "altered": altered, "parts": parts, **lease})
+    return encode_json({**head, "units": units, "altered": altered, **stamps, "parts": parts, **lease})

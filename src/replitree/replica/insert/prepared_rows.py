@@ -38,6 +38,7 @@ from replitree.protocol.program.sharded.participant import (
     LetGoRows,
 )
 from replitree.protocol.program.stages import Accepted, End, MemoryEffect, Then
+from replitree.protocol.sharded.feed import moved_group
 from replitree.protocol.sharded.moves.batch import RowsSum
 from replitree.protocol.sharded.prepare import Abandonment, Participant
 from replitree.replica.kit.payloads import Payload, Rows, StagedUpload
@@ -166,6 +167,7 @@ class PreparedRows:
         *,
         coordinates: bool,
         beside: AbstractContextManager[object] | None = None,
+        moves: bool = False,
     ) -> Participant:
         """Stage rows for a joint insert, and hold them.
 
@@ -179,6 +181,8 @@ class PreparedRows:
             Whether this process is to commit them: then there is no node.
         beside
             Is entered now, and left when they are not held any more.
+        moves
+            Whether they come from another shard: then they are staged under a name that says so.
 
         Raises
         ------
@@ -200,7 +204,8 @@ class PreparedRows:
             )
         place = context.progress.place
         log_from = place.pointer.index if place is not None else fx.LogIndex(0)
-        group = f"{context.identity.incarnation}-j{next(self._numbers)}"
+        number, incarnation = next(self._numbers), context.identity.incarnation
+        group = moved_group(incarnation, number) if moves else f"{incarnation}-j{number}"
         accepted = Accepted(context.identity.encode(), epoch, log_from, fx.StagingId(f"{group}.0"))
         holds, staging = ExitStack(), ExitStack()
         kept, upload = list[_Held](), payload.folder.name if isinstance(payload, StagedUpload) else ""

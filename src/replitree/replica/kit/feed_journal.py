@@ -20,7 +20,9 @@ from dataclasses import dataclass, field
 from replitree.errors import ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.parts import Part, parse_part
-from replitree.protocol.feed.definition import EntryFeed, OpenInserts, advance, is_damaged_by
+from replitree.protocol.core.stamps import BEFORE_ALL, Zxid
+from replitree.protocol.feed.definition import EntryFeed, OpenInserts, is_damaged_by
+from replitree.protocol.sharded.feed import advance_shard
 from replitree.protocol.upkeep.consumers import NO_FLOOR
 from replitree.replica.kit.needed_parts import Need, NeededParts
 from replitree.replica.kit.version_log import NotedEntry, Segment, VersionLog
@@ -33,12 +35,13 @@ TRIM_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class FedEntry:
-    """An entry, its timestamp in microseconds since 1970, and what it feeds."""
+    """An entry, its timestamp in microseconds since 1970, what it feeds, and its transaction as of `EntryChange`."""
 
     index: LogIndex
     next: LogIndex
     timestamp_us: int
     feed: EntryFeed
+    zxid: Zxid = BEFORE_ALL
 
 
 @dataclass(slots=True)
@@ -76,7 +79,7 @@ class _Known:
             # Written by an older version, or its time is not known: the feed begins after it.
             self._begin(noted.changed.next, self.opens.after(step))
             return
-        self.opens, feed = advance(self.opens, step)
+        self.opens, feed = advance_shard(self.opens, step, of_move=noted.changed.of_move)
         for unit in feed.units:
             for part in unit.parts:
                 self.needed.add(part, (noted.timestamp_us, noted.index))
@@ -252,10 +255,29 @@ class FeedJournal:
                     # Only what is open matters.
                     opens = opens.after(step)
                     continue
-                opens, feed = advance(opens, step)
-                yield FedEntry(noted.index, at, noted.timestamp_us, feed)
+                opens, feed = advance_shard(opens, step, of_move=noted.changed.of_move)
+                yield FedEntry(noted.index, at, noted.timestamp_us, feed, noted.changed.zxid)
         if start < end and (at is None or at < end):
             raise _gone(start, end)
+
+    def position(self, zxid: Zxid) -> LogIndex | None:
+        """Return the index of the first entry of a shard whose transaction is above one; None: that is not known here.
+
+        An entry above it is known, and the one before it is not above, or there is none.
+
+        Raises
+        ------
+        ReplicaUnavailable, OSError
+            As `entries`.
+        """
+        self.read()
+        first, end = self.first, self.end
+        is_bounded = first == 0
+        for entry in self.entries(first, end) if first < end else ():
+            if entry.zxid > zxid:
+                return entry.index if is_bounded else None
+            is_bounded = entry.zxid != BEFORE_ALL
+        return None
 
     def lost_after(self, index: LogIndex, entries: Iterable[FedEntry]) -> tuple[LogIndex, Part] | None:
         """Return the first of these entries of which a later loss has damaged a part, and the part; None: there is none.

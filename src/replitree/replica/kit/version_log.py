@@ -48,6 +48,7 @@ from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.fold import Change
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
+from replitree.protocol.core.stamps import BEFORE_ALL, Zxid
 from replitree.protocol.feed.definition import RULES, OpenInserts, Step, timestamp_us
 from replitree.protocol.upkeep.consumers import NO_FLOOR
 from replitree.storage.files.durable import is_folder, write_all
@@ -95,7 +96,8 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     `ms` is when it was written; 0: unknown.  `us` is its timestamp in the feed, where that is not 1,000 `ms`.  `kind`, `lost`
     and `schema` are those of the feed's `Step`; "": unknown.
     `ms` is when it was written; 0: unknown.  `entry` is what it did; None: an earlier replitree has written the line.
-    The text of a merge or a rewrite that names just the removed parts is left out.
+    The text of a merge or a rewrite that names just the removed parts is left out.  `zxid` and `moved` are those of
+    `EntryChange`.
     """
 
     next: int
@@ -108,6 +110,8 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: str = ""
     schema: int = 0
     entry: Summary | None = None
+    zxid: int = 0
+    moved: bool = False
 
     @property
     def summary(self) -> Summary | None:
@@ -136,7 +140,9 @@ class EntryChange:
     """What one entry changed: the index that follows it, the change, and the inserts that are open after it.
 
     `written_ms` is when its node was created, in milliseconds since 1970 by coordination's clock; 0: that is unknown.  `kind`,
-    `lost` and `schema_version` are those of the feed's `Step`; "": the line was written by an older version.
+    `lost` and `schema_version` are those of the feed's `Step`; "": the line was written by an older version.  `zxid` is the
+    transaction that has appended the entry, noted in shards while there is a feed; `BEFORE_ALL`: unknown.  `of_move`: the entry
+    is a move's (`protocol.sharded.feed`).
     """
 
     next: LogIndex
@@ -147,6 +153,8 @@ class EntryChange:
     lost: str = ""
     schema_version: int = 0
     entry: Summary | None = None
+    zxid: Zxid = BEFORE_ALL
+    of_move: bool = False
 
     @property
     def is_told(self) -> bool:
@@ -165,7 +173,8 @@ class EntryChange:
         if entry is not None and entry.kind in _NAME_SOURCES and entry.text == ", ".join(removed):
             entry = replace(entry, text="")
         of_feed = (self.kind, told_us, self.lost, self.schema_version)
-        return _encode(_Entry(self.next, self.written_ms, removed, added, self.opened, *of_feed, entry))
+        of_shard = (self.zxid, self.of_move)
+        return _encode(_Entry(self.next, self.written_ms, removed, added, self.opened, *of_feed, entry, *of_shard))
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,9 +369,9 @@ class VersionLog:
                 entry = _decode_entry(line)
                 change = Change(tuple(map(parse_part, entry.removed)), tuple(map(parse_part, entry.added)))
                 opened = tuple(map(LogIndex, entry.opened))
-                changed = EntryChange(
-                    LogIndex(entry.next), change, opened, entry.ms, entry.kind, entry.lost, entry.schema
-                )
+                of_feed = (entry.kind, entry.lost, entry.schema)
+                of_shard = (Zxid(entry.zxid), entry.moved)
+                changed = EntryChange(LogIndex(entry.next), change, opened, entry.ms, *of_feed, None, *of_shard)
                 entries.append(NotedEntry(index, changed, _timestamp_of(entry)))
                 index = changed.next
             yield Segment(LogIndex(begin.index), opens, tuple(entries))

@@ -367,8 +367,6 @@ class Commands:
 
     def set_feed(self, feed: str, command_id: str | None) -> tuple[Appended, TableDefinition]:
         """Append a change of how long the change feed is kept, empty: not at all; return and errors as `set_keep`."""
-        if self._shards is not None:
-            raise refuse_for_shards(self._context.replica.table.name, "have a change feed")
         asked, wanted = parse_feed(feed), _id(command_id)
         known = self._find(wanted) if command_id is not None else None
         return self._change_settings(wanted, known, lambda before: replace(before, feed=asked), says_retention=True)

@@ -17,6 +17,7 @@ from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.program.sharded.shards_command import accept_shards_command
 from replitree.protocol.propose.propose import COLUMNS_CHANGED, Forgotten
 from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand, find_in_shards
+from replitree.protocol.sharded.feed import REMOVAL, is_reserved_id
 from replitree.protocol.sharded.places import sharded_name
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map
 from replitree.replica.parts.changed_storage import changed_store
@@ -53,6 +54,8 @@ class ShardsCommands:
         BadInput, ReadOnly, Unavailable, OutcomeUnknown
             As of `run_command`.
         """
+        if is_reserved_id(asked.entry.id):
+            raise BadInput(f"the id of a command of a sharded table does not begin with {REMOVAL!r}: give another one")
         told = (asked, look is not None)
         answer = run_command(self._context, self._availability, accept_shards_command, asked.entry.id, told, look)
         if isinstance(answer, fx.NotInserted):

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from replitree.coordination.port import Coordination
+from replitree.coordination.stamped import StampedCoordination
 from replitree.protocol.core import effects as fx
+from replitree.protocol.core.stamps import GetStamped
 from replitree.wire.identity import probe_owner
 
 T = TypeVar("T")
 
 _READS = (
     fx.Get, fx.GetMany, fx.Exists, fx.Children, fx.ChildrenMany, fx.NextNumber, fx.Sync, fx.CurrentEpoch, fx.CurrentSession,
+    GetStamped,
 )  # fmt: skip
 
 
@@ -147,6 +150,9 @@ class Performer:
                 fx.Get() | fx.GetMany() | fx.Exists() | fx.Children() | fx.ChildrenMany() | fx.NextNumber() | fx.Sync()
             ):
                 return self._coordination().perform(effect)
+            case GetStamped():
+                # Every provider tells transactions.
+                return cast("StampedCoordination", self._coordination()).perform(effect)
             case fx.Commit():
                 return self._commit(effect)
             case fx.CurrentEpoch():

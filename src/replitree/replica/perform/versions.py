@@ -24,17 +24,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from replitree.errors import CoordinationUnavailable, ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import LogIndex
-from replitree.protocol.core.entries import Entry, decode_entry
+from replitree.protocol.core.entries import Entry, StorageEntry, decode_entry
 from replitree.protocol.core.fold import Change, apply, open_after
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import SEARCH_WINDOW, next_index
+from replitree.protocol.core.stamps import BEFORE_ALL, Zxid
 from replitree.protocol.feed.definition import step_of
+from replitree.protocol.sharded.feed import is_of_move, read_transactions
+from replitree.protocol.sharded.places import is_shard_name
 from replitree.protocol.state.pull import Place, Queued
 from replitree.replica.kit.feed_journal import FeedJournal
 from replitree.replica.kit.logs import Log
@@ -72,7 +75,7 @@ class Versions:
         progress: Progress,
         old_parts: OldParts,
         root: Path,
-        look_up: Callable[[fx.Procedure[Entries | None]], Entries | None],
+        look_up: Callable[[fx.Procedure[Any]], Any],
         log: Log,
         feed_s: Callable[[], float | None] = lambda: None,
     ) -> None:
@@ -86,6 +89,7 @@ class Versions:
         self._end: LogIndex | None = None
         self._opened: tuple[LogIndex, ...] = ()
         self._is_refused = False
+        self._may_feed = False
         self.has_full = True
         """Whether entries may be old enough to be forgotten: a segment has begun since `forget_old`, or this process."""
 
@@ -114,9 +118,11 @@ class Versions:
                 self._catch_up(place)
                 return
             changes = []
-            for item in news:
+            zxids = self._transactions([(item.index, item.entry) for item in news])
+            for item, zxid in zip(news, zxids, strict=True):
                 self._opened = open_after(self._opened, item.index, item.entry)
-                changes.append(_noted(item.index, item.entry, item.change, self._opened, written_ms.get(item.index, 0)))
+                written = written_ms.get(item.index, 0)
+                changes.append(self._noted(item.index, item.entry, item.change, self._opened, written, zxid))
             self._append(changes, place)
 
     def catch_up(self) -> None:
@@ -209,8 +215,12 @@ class Versions:
         self._end, here = None, Version(place.pointer.index, place.parts, place.open)
         last = self._versions.open_end()
         if last is not None and last.index < here.index:
-            entries = self._look_up(entries_between(self._progress.replica.table, last.index, here.index))
-            changes = None if entries is None else _changes(last, entries, here)
+            entries: Entries | None = self._look_up(
+                entries_between(self._progress.replica.table, last.index, here.index)
+            )
+            changes = None
+            if entries is not None:
+                changes = self._changes(last, entries, here)
             if changes is not None:
                 self._append(changes, place)
                 return
@@ -224,6 +234,44 @@ class Versions:
             self.journal.forget()
         self._end, self._opened = (here.index, here.opened) if last is None else (last.index, last.opened)
         self._is_refused = False
+
+    def _transactions(self, entries: Sequence[tuple[LogIndex, Entry]]) -> tuple[Zxid, ...]:
+        """Return which transactions have appended some entries; in a table that has no feed over shards they are not read."""
+        if not is_shard_name(self._progress.replica.table.name):
+            return (BEFORE_ALL,) * len(entries)
+        # The feed begins with the entry that turns it on, which is pulled before the new settings are read.
+        self._may_feed = self._may_feed or any(isinstance(entry, StorageEntry) for _, entry in entries)
+        if not (self._may_feed or self._feed_s() is not None or self._old_parts.consumers.holding):
+            return (BEFORE_ALL,) * len(entries)
+        found: tuple[Zxid, ...] = self._look_up(
+            read_transactions(self._progress.replica.table, [index for index, _ in entries])
+        )
+        return found
+
+    def _changes(self, last: Version, entries: Entries, here: Version) -> list[EntryChange] | None:
+        """Return what entries changed from one version to another; None when they do not lead there."""
+        parts, opened, changes = last.parts, last.opened, list[EntryChange]()
+        zxids = self._transactions([(index, entry) for index, entry, _ in entries])
+        for (index, entry, written_ms), zxid in zip(entries, zxids, strict=True):
+            parts, change = apply(parts, index, entry, opened=opened)
+            opened = open_after(opened, index, entry)
+            changes.append(self._noted(index, entry, change, opened, written_ms, zxid))
+        return changes if (parts, opened, changes[-1].next) == (here.parts, here.opened, here.index) else None
+
+    def _noted(
+        self,
+        index: LogIndex,
+        entry: Entry,
+        change: Change,
+        opened: tuple[LogIndex, ...],
+        written_ms: int,
+        zxid: Zxid,
+    ) -> EntryChange:
+        """Return what the version log says of an entry; `opened` are the inserts that are open after it."""
+        step = step_of(entry, change, opened)
+        of_feed = (step.kind, step.lost, step.schema_version)
+        of_shard = (zxid, is_of_move(self._progress.replica.table, entry))
+        return EntryChange(next_index(index, entry), change, opened, written_ms, *of_feed, summary_of(entry), *of_shard)
 
     def _append(self, changes: Sequence[EntryChange], place: Place) -> None:
         self._end = None
@@ -252,23 +300,6 @@ def entries_between(table: TablePlace, start: LogIndex, end: LogIndex) -> fx.Pro
             if index != at + 1:
                 break
     return tuple(found)
-
-
-def _changes(last: Version, entries: Entries, here: Version) -> list[EntryChange] | None:
-    """Return what entries changed from one version to another; None when they do not lead there."""
-    parts, opened, changes = last.parts, last.opened, list[EntryChange]()
-    for index, entry, written_ms in entries:
-        parts, change = apply(parts, index, entry, opened=opened)
-        opened = open_after(opened, index, entry)
-        changes.append(_noted(index, entry, change, opened, written_ms))
-    return changes if (parts, opened, changes[-1].next) == (here.parts, here.opened, here.index) else None
-
-
-def _noted(index: LogIndex, entry: Entry, change: Change, opened: tuple[LogIndex, ...], written_ms: int) -> EntryChange:
-    """Return what the version log says of an entry; `opened` are the inserts that are open after it."""
-    step = step_of(entry, change, opened)
-    of_feed = (step.kind, step.lost, step.schema_version)
-    return EntryChange(next_index(index, entry), change, opened, written_ms, *of_feed, summary_of(entry))
 
 
 __all__ = ["Versions", "entries_between"]

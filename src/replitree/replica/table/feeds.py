@@ -20,6 +20,8 @@ from dataclasses import dataclass
 
 from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.stamps import BEFORE_ALL, Zxid
+from replitree.protocol.sharded.places import is_shard_name
 from replitree.replica.kit.feed_journal import FedEntry
 from replitree.replica.perform.context import LocalParts
 from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired
@@ -70,6 +72,7 @@ class Feeds:
     ) -> None:
         self._name, self._feed, self._why_unreadable, self._is_held = name, feed, why_unreadable, is_held
         self._progress, self._old_parts, self._journal = parts.progress, parts.old_parts, parts.versions.journal
+        self._is_shard = is_shard_name(parts.progress.replica.table.name)
 
     @property
     def end(self) -> LogIndex | None:
@@ -82,8 +85,30 @@ class Feeds:
         self.check()
         found = self._journal.first
         for entry in self._journal.entries(found, self._journal.end):
-            if self._lacking(entry) is not None:
+            if self._is_unstamped(entry) or self._lacking(entry) is not None:
                 found = entry.next
+        return found
+
+    def earliest_cut(self) -> Zxid | None:
+        """Return the first transaction of a shard from which on this replica has all; None: from now on.  Raises as `take`."""
+        self.check()
+        first = self._journal.first
+        found = BEFORE_ALL if first == 0 else None
+        for entry in self._journal.entries(first, self._journal.end):
+            if self._is_unstamped(entry):
+                found = None
+            elif found is None or self._lacking(entry) is not None:
+                # The position of this transaction is behind the entry.
+                found = entry.zxid
+        return found
+
+    def position(self, zxid: Zxid) -> LogIndex:
+        """Return where a cut lies in a shard's log that the log itself does not tell any more.  Raises as `take`."""
+        found = self._journal.position(zxid)
+        if found is None:
+            raise OffsetExpired(
+                f"replica {self._name} can't tell any more where transaction {zxid} lies in the log of the shard: start later"
+            )
         return found
 
     def take(self, start: LogIndex, end: LogIndex | None, lease_s: float) -> TakenFeed:
@@ -124,6 +149,10 @@ class Feeds:
         entries, names, gap = list[FedEntry](), dict[str, None](), None
         reached, packed = start, 0
         for entry in self._journal.entries(start, end):
+            if self._is_unstamped(entry):
+                raise self._expired(
+                    start, f"replica {self._name} does not know which transaction has appended entry {entry.index}"
+                )
             wanted = [part.name for unit in entry.feed.units for part in unit.parts]
             packed += sum(map(self._old_parts.lies_packed, wanted))
             if entries and (len(names) + len(wanted) > FEED_PARTS_MAX or packed > FEED_UNPACKED_MAX):
@@ -214,6 +243,10 @@ class Feeds:
                     raise ReplicaUnavailable(
                         f"part {name} is broken on replica {self._name} and is being made whole again; ask another replica"
                     )
+
+    def _is_unstamped(self, entry: FedEntry) -> bool:
+        """Whether an entry of a shard has no known place among those of the other shards."""
+        return self._is_shard and entry.zxid == BEFORE_ALL
 
     def _lacking(self, entry: FedEntry) -> str | None:
         """Return a part of an entry that is not here; None: all are."""

@@ -7,6 +7,9 @@
     ``{"cut"}``: a cut that has everything which was acknowledged before the request
 ``GET …/cut/snapshot?at=``
     a snapshot as of ``GET …/snapshot``, with its lease; ``clock=1``: the cut is one of ``POST …/cut``
+``GET …/feed/positions?cuts=``
+    ``{"positions"}``: where cuts, with commas between them, lie in the log of the shard, for readers of its change feed;
+    ``earliest=1``: also ``earliest``, the first transaction from which on this replica has the feed; null: from now on
 
 Where the log ends, the clock and the id of the ensemble are asked for once for all readers that come at once
 (`replitree.replica.table.cuts`).  The procedures run in threads but for the waits for the executor, which hold none.
@@ -19,11 +22,12 @@ import time
 from collections.abc import Mapping
 from typing import TypeVar, cast
 
-from replitree.errors import ReplicaBehind, SnapshotExpired, TableNotFound
+from replitree.errors import BadInput, ReplicaBehind, SnapshotExpired, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded.cut import AwaitExecuted, Cut, CutGone, CutNotYet, parse_cut, position_at, seen_here
-from replitree.protocol.sharded.places import sharded_name
+from replitree.protocol.sharded.places import is_shard_name, sharded_name
 from replitree.replica.http.gate import WAIT_S_DEFAULT, number, seconds
 from replitree.replica.http.snapshot_requests import snapshot_below, wait_executed
 from replitree.replica.table.table_replica import TableReplica
@@ -116,6 +120,57 @@ async def snapshot_at_cut(table: TableReplica, query: Mapping[str, str]) -> byte
                 " removed, or it was made anew; take a new snapshot"
             )
     return await snapshot_below(table, query, position)
+
+
+async def feed_positions(table: TableReplica, query: Mapping[str, str]) -> dict[str, object]:
+    """Return where cuts lie in the log of a shard: what is below is executed, and is in the cut.
+
+    Parameters
+    ----------
+    query
+        ``cuts``: the cuts, with commas between them; ``wait_s``: how long to wait until everything below is executed;
+        ``earliest``: 1 when the answer is to tell from where on this replica has the feed.
+
+    Raises
+    ------
+    BadInput
+        One of them is no cut, or the table is no shard.
+    FeedOff
+        The table keeps no feed.
+    ReplicaBehind
+        This replica does not have that much in time.
+    OffsetExpired, SnapshotExpired
+        Where a cut lies is not known any more; it is of another ensemble.
+    CoordinationUnavailable
+        Coordination does not answer.
+    """
+    name, shard = table.replica.name, table.progress.replica.table
+    if not is_shard_name(shard.name):
+        raise BadInput(f"table {shard.name} is no shard: its feed is read from an index of its log on")
+    cuts = [parse_cut(each) for each in query.get("cuts", "").split(",") if each]
+    wait_s = seconds(query, "wait_s", WAIT_S_DEFAULT)
+    until = time.monotonic() + wait_s
+    found = list[int]()
+    for at in cuts:
+        known = await table.cuts.known(at, wait_s, by_clock=False)
+        position = await _run(table, position_at(shard, at.zxid, known.end), until, known.session)
+        match position:
+            case CutNotYet():
+                raise ReplicaBehind(f"replica {name} has not heard of the cut {at} yet; try again")
+            case CutGone() if known.end is not None and known.end.index == 0 and known.end.seen >= at.zxid:
+                # The shard was made after the cut, and has no entry.
+                found.append(0)
+            case CutGone():
+                found.append(await asyncio.to_thread(table.feeds.position, at.zxid))
+            case _:
+                found.append(position)
+    told: dict[str, object] = {"positions": found, "replica": name}
+    return told if query.get("earliest") != "1" else {**told, "earliest": await asyncio.to_thread(_earliest, table)}
+
+
+def _earliest(table: TableReplica) -> Zxid | None:
+    table.definitions.catch_up()
+    return table.feeds.earliest_cut()
 
 
 async def _run(table: TableReplica, procedure: fx.Procedure[T], until: float, session: int) -> T:

@@ -140,7 +140,12 @@ class JointHandlers(Handlers):
                 payload: Payload = StagedUpload(sealed_upload(table, upload, body), body.manifests)
                 version = table.inserts.version_of(body.manifests)
                 return table.prepared_rows.prepare(
-                    payload, version, keep_s, coordinates=_coordinates(query), beside=beside
+                    payload,
+                    version,
+                    keep_s,
+                    coordinates=_coordinates(query),
+                    beside=beside,
+                    moves=query.get("moves") == "1",
                 )
 
         return _prepared(await self._in_thread(prepare), map_version, keep_s)

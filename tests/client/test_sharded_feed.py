@@ -1,0 +1,264 @@
+"""The change feed of a sharded table on real replicas in this process, whose old parts go at once but for what the feed needs.
+
+The invariant D8: between any two cuts the feed is the difference of what a read shows, also while buckets move.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from replitree.client.connection import Connection
+from replitree.client.sharded import resharding
+from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.moves import MoveCarrier
+from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.errors import BadInput, SnapshotExpired
+from replitree.protocol.sharded.cut import parse_cut
+from replitree.protocol.sharded.moves.carry import MoverEnd
+from replitree.wire.feed_errors import FeedOff, OffsetExpired, SchemaChanged, TableReplaced
+from tests.replica.inprocess import InProcessCluster, wait_for
+
+DAY = "1 day"
+FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
+    made = InProcessCluster(tmp_path, old_parts_lifetime_s=0.0)
+    # The feed is kept by the clocks of coordination and of the replica, which have to agree.
+    made.shared.now_ms = int(1_000 * time.time())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def connection(cluster: InProcessCluster) -> Iterator[Connection]:
+    with cluster.connect() as made:
+        yield made
+
+
+def create(connection: Connection, **options: Any) -> ShardedTable:
+    columns = "k bigint not null, v double, s string"
+    wanted = {"order_by": "k", "shard_by": "k", "shards": 2, "buckets": 8, "feed": DAY, **options}
+    made = connection.create_table("d", columns, **wanted)
+    assert isinstance(made, ShardedTable)
+    return made
+
+
+def rows(first: int, count: int = 12, s: str | None = "a") -> dict[str, list[Any]]:
+    keys = list(range(first, first + count))
+    return {"k": keys, "v": [key / 4 for key in keys], "s": [s] * count}
+
+
+def counted(table: pa.Table) -> Counter[str]:
+    return Counter(repr(row) for row in table.to_pylist())
+
+
+def applied(before: Counter[str], changes: pa.Table) -> Counter[str]:
+    """The rows after changes, which none of them may take below 0."""
+    found = Counter(before)
+    for row in changes.to_pylist():
+        kind, *_ = (row.pop(name) for name in FEED_COLUMNS)
+        found[repr(row)] += 1 if kind in {"insert", "update_postimage"} else -1
+    assert min(found.values(), default=0) >= 0
+    return +found
+
+
+def read(table: ShardedTable, start: Any, end: Any = None, **options: Any) -> pa.Table:
+    with table.changes(start, end, **options) as changes:
+        return changes.to_arrow()
+
+
+class Followed:
+    """A table, and its rows at the cut after each step."""
+
+    def __init__(self, table: ShardedTable) -> None:
+        self.table = table
+        self.known: list[tuple[str, Counter[str]]] = []
+        self.note()
+
+    def note(self) -> None:
+        with self.table.snapshot(level="linearizable") as snapshot:
+            assert snapshot.cut is not None
+            self.known.append((snapshot.cut, counted(snapshot.to_arrow())))
+
+    def check(self, others: Iterable[tuple[int, int]] = ()) -> None:
+        """F1 from each cut to the next one, from the first one to the last one, and between others."""
+        count = len(self.known)
+        pairs = (*((each, each + 1) for each in range(count - 1)), (0, count - 1), *others)
+        for first, last in pairs:
+            (start, before), (end, after) = self.known[first], self.known[last]
+            changes = read(self.table, start, end)
+            assert applied(before, changes) == after, (first, last)
+            versions = changes["_commit_version"].to_pylist()
+            assert versions == sorted(versions)
+            assert all(parse_cut(start).zxid < version <= parse_cut(end).zxid for version in versions)
+
+
+def mover(connection: Connection) -> MoveCarrier:
+    return MoveCarrier(connection.catalog, connection.table("d").http, "d")
+
+
+def test_rows_at_a_later_cut_are_those_before_and_the_changes(connection: Connection) -> None:
+    table = create(connection, partition_by="bucket(2,k)")
+    followed = Followed(table)
+    table.insert(rows(0))
+    followed.note()
+    table.insert(rows(20), quorum=2)
+    followed.note()
+    table.update({"s": "concat(s, 'x')"}, "k % 3 = 0")
+    followed.note()
+    table.optimize(final=True)
+    followed.note()
+    table.delete("k in (1, 2, 21)")
+    followed.note()
+    table.drop_partition(table.partitions()[0].partition)
+    followed.note()
+    table.truncate()
+    followed.note()
+    followed.check()
+    everything = read(table, 0)
+    assert applied(Counter(), everything) == Counter()
+    assert everything.schema.names[-3:] == list(FEED_COLUMNS)
+
+
+def test_what_one_commit_has_done_in_all_shards_is_one_version(connection: Connection) -> None:
+    table = create(connection)
+    start = table.snapshot(level="linearizable").cut
+    done = table.insert(rows(0, 40))
+    assert isinstance(done, JointInsertResult)
+    assert len(done.shards) == 2
+    table.delete("k < 20")
+    found = read(table, start)
+    versions, kinds, times = (found[name].to_pylist() for name in ("_commit_version", "_change_type", FEED_COLUMNS[2]))
+    assert Counter(zip(versions, kinds, strict=True)) == {
+        (min(versions), "insert"): 40,
+        (max(versions), "delete"): 20,
+    }
+    assert len(set(zip(versions, times, strict=True))) == 2
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_feed_between_any_cuts_is_the_difference_of_what_they_show(connection: Connection, seed: int) -> None:
+    random, table = Random(seed), create(connection, partition_by="bucket(2,k)")
+    followed, at = Followed(table), 0
+    resharding.begin_buckets(connection.catalog, "d", range(4), 1)
+    steps = mover(connection).steps()
+    done = object()
+    while len(followed.known) < 16:
+        match random.choice(("insert", "insert", "quorum", "update", "delete", "merge", *("move",) * 8)):
+            case "insert":
+                table.insert(rows(at, random.randint(1, 20)))
+                at += 20
+            case "quorum":
+                table.insert(rows(at, 12, None), quorum=2)
+                at += 20
+            case "update":
+                table.update({"s": "concat(s, 'x')"}, f"k % 5 = {random.randrange(5)}")
+            case "delete":
+                table.delete(f"k % 7 = {random.randrange(7)}")
+            case "merge":
+                table.optimize(final=True)
+                continue
+            case "move":
+                ended = [None for _ in range(random.randint(1, 6)) if next(steps, done) is done]
+                if ended:
+                    back = random.randrange(2)
+                    owned = resharding.status_of(connection.catalog, "d")
+                    assert owned.moves == ()
+                    resharding.begin_buckets(connection.catalog, "d", range(8) if back else range(4, 8), 1 - back)
+                    steps = mover(connection).steps()
+        followed.note()
+    count = len(followed.known)
+    ends = [random.randrange(count) for _ in range(12)]
+    followed.check((min(pair), max(pair)) for pair in zip(ends[::2], ends[1::2], strict=True))
+
+
+def test_rows_that_only_move_are_no_changes(connection: Connection) -> None:
+    table = create(connection)
+    table.insert(rows(0, 60))
+    start = table.snapshot(level="linearizable").cut
+    resharding.add_shard(connection.catalog, "d", weight=2)
+    assert mover(connection).run() is MoverEnd.DONE
+    table.refresh()
+    end = table.snapshot(level="linearizable").cut
+    with table.changes(start, end) as changes:
+        assert len(changes.positions) == 3
+        # The log of the new shard has entries, and those of the others, too.
+        assert any(last > first for first, last in changes.positions.values())
+        assert changes.to_arrow().num_rows == 0
+    assert read(table, 0, end).num_rows == 60
+    with pytest.raises(BadInput, match="does not begin with 'move-'"):
+        table.delete("k = 1", command_id="move-1")
+
+
+def test_a_feed_is_turned_on_and_off_for_all_shards(connection: Connection) -> None:
+    table = create(connection, feed=None)
+    table.insert(rows(0))
+    start = table.snapshot(level="linearizable").cut
+    with pytest.raises(FeedOff):
+        table.changes(start)
+    assert len(table.set_feed(DAY).shards) == 2
+    table.insert(rows(20))
+    assert table.refresh().feed == "1d"
+    # What came before the feed has no known place among the entries of other shards.
+    with pytest.raises(OffsetExpired, match="it starts at") as expired:
+        table.changes(0)
+    assert read(table, start).num_rows == 12
+    first = str(expired.value).split("it starts at ")[1].split(" ")[0]
+    assert parse_cut(first).zxid == expired.value.index
+    assert read(table, first).num_rows == 12
+    table.set_feed(None)
+    wait_for(lambda: not table.refresh().feed, "the settings are there")
+    with pytest.raises(FeedOff):
+        table.changes(first)
+
+
+def test_changes_of_the_columns_are_told_by_their_transactions(connection: Connection) -> None:
+    table = create(connection)
+    start = table.snapshot(level="linearizable").cut
+    table.insert(rows(0))
+    table.add_column("w", "bigint", default="7")
+    table.insert({**rows(20), "w": [1] * 12})
+    with table.changes(start) as changes:
+        ((zxid, version),) = changes.altered
+        assert Counter(changes.to_arrow()["w"].to_pylist()) == {7: 12, 1: 12}
+    with pytest.raises(SchemaChanged, match="read up to") as changed:
+        table.changes(start, schema_version=version - 1)
+    assert changed.value.index == zxid - 1
+    before = f"{parse_cut(str(start)).ensemble}@{zxid - 1}"
+    assert read(table, start, before, schema_version=version - 1).num_rows == 12
+    assert read(table, before, schema_version=version).num_rows == 12
+
+
+def test_a_range_that_can_not_be_read_is_refused(connection: Connection) -> None:
+    table = create(connection)
+    start = str(table.snapshot(level="linearizable").cut)
+    table.insert(rows(0))
+    end = table.snapshot(level="linearizable").cut
+    with pytest.raises(BadInput, match="up to a later one"):
+        table.changes(end, start)
+    with pytest.raises(BadInput, match="begin at a cut"):
+        table.changes()
+    with pytest.raises(BadInput, match="an index"):
+        table.changes(3)
+    with pytest.raises(BadInput, match="no column 'z'"):
+        table.changes(start, columns=["z"])
+    with pytest.raises(SnapshotExpired, match="ensemble"):
+        table.changes(f"other@{parse_cut(start).zxid}")
+    with table.changes(start) as changes:
+        origin = changes.origin
+    assert read(table, end, of=origin).num_rows == 0
+    connection.drop_table("d")
+    again = create(connection)
+    with pytest.raises(TableReplaced):
+        again.changes(start, of=origin)
