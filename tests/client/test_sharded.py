@@ -37,6 +37,7 @@ SUPPORTED = {
     "name",
     "rename_column",
     "schema",
+    "set_feed",
     "set_keep",
     "set_storage",
     "truncate",

@@ -167,7 +167,8 @@ def test_the_feed_between_any_cuts_is_the_difference_of_what_they_show(connectio
             case "delete":
                 table.delete(f"k % 7 = {random.randrange(7)}")
             case "merge":
-                table.optimize(final=True)
+                # It does not wait for a batch of the move, which is open as long as the mover does not go on.
+                table.optimize(final=True, timeout_s=0.2)
                 continue
             case "move":
                 ended = [None for _ in range(random.randint(1, 6)) if next(steps, done) is done]
@@ -238,6 +239,25 @@ def test_changes_of_the_columns_are_told_by_their_transactions(connection: Conne
     before = f"{parse_cut(str(start)).ensemble}@{zxid - 1}"
     assert read(table, start, before, schema_version=version - 1).num_rows == 12
     assert read(table, before, schema_version=version).num_rows == 12
+
+
+def test_cuts_are_known_when_coordination_has_no_entries_any_more(
+    connection: Connection, cluster: InProcessCluster
+) -> None:
+    table = create(connection)
+    followed = Followed(table)
+    for first in (0, 20, 40):
+        table.insert(rows(first))
+        followed.note()
+    for name in table.info.names:
+        cluster.wait_alike(name)
+        cluster.clean(3, name)
+    followed.check()
+    # A shard without a later entry, and one that is younger than the cut.
+    resharding.add_shard(connection.catalog, "d", weight=1)
+    followed.note()
+    followed.check()
+    assert read(table, 0).num_rows == 36
 
 
 def test_a_range_that_can_not_be_read_is_refused(connection: Connection) -> None:

@@ -179,3 +179,34 @@ def test_tables_with_equal_buckets_are_joined_without_a_shuffle(session: SparkSe
         assert "Exchange hashpartitioning(kind" in plan_of(by_kind)
     finally:
         session.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
+def test_streams_and_batches_read_the_change_feed_of_all_shards(
+    session: SparkSession, running: LocalCluster, tmp_path: Path
+) -> None:
+    table = sharded(session, running, ", 'feed'='1 day'")
+    table.insert(rows(0, 100))
+    start = table.cut_now("linearizable")
+    url, target = str(running.folder), str(tmp_path / "target")
+
+    def stream(source: str) -> None:
+        reader = session.readStream.option("skipChangeCommits", "true")
+        frame = (
+            reader.format("replitree").option("url", url).option("table", "d").load()
+            if source == "format"
+            else reader.table("replitree.default.d")
+        )
+        writer = frame.writeStream.format("parquet").option("path", target)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        query.awaitTermination(120)
+
+    stream("format")
+    table.insert(rows(100, 50))
+    table.delete("k = 3")
+    # The checkpoint is the same, whichever way the table is named.
+    stream("catalog")
+    shown = sorted(row.k for row in session.read.parquet(target).collect())
+    assert shown == list(range(150))
+    changes = session.read.format("replitree").option("url", url).option("readChangeFeed", "true")
+    found = changes.option("startingVersion", start).load("d").groupBy("_change_type").count().collect()
+    assert {row[0]: row[1] for row in found} == {"insert": 50, "delete": 1}

@@ -87,6 +87,7 @@ class ShardedChanges:
     positions: Mapping[str, tuple[int, int]]
     altered: tuple[tuple[int, int], ...]
     _read: Changes
+    _unordered: tuple[FeedPage, ...]
 
     @override
     def __repr__(self) -> str:
@@ -113,6 +114,16 @@ class ShardedChanges:
     def schema(self) -> pa.Schema:
         """The Arrow schema: the columns that are wanted, then `_change_type`, `_commit_version`, `_commit_timestamp`."""
         return self._read.schema
+
+    @property
+    def pages(self) -> tuple[FeedPage, ...]:
+        """What replicas have answered, in the order of the transactions; the index of a unit is its transaction."""
+        return self._read.pages
+
+    @property
+    def plain(self) -> Changes:
+        """The same without their order, as changes of one table whose indexes are transactions; each page is of one shard."""
+        return replace(self._read, pages=self._unordered)
 
     def to_arrow(self) -> pa.Table:
         """Read all of it.  Raises as `batches`."""
@@ -255,24 +266,24 @@ def _in_order(
     times = dict[int, int]()
     for placed in units:
         times[placed.zxid] = max(times.get(placed.zxid, 0), placed.unit.us - placed.unit.us % US_PER_MS)
-    pages = list[FeedPage]()
-    for (shard, number), run in groupby(units, lambda each: (each.shard, each.page)):
-        page = asked[shard].changes.pages[number]
-        marked = tuple(msgspec.structs.replace(each.unit, index=each.zxid, us=times[each.zxid]) for each in run)
-        pages.append(_with(page, marked, newest))
-    # A page without units has a lease to let go of, or none.
-    taken = {id(page.snapshot.lease) for page in pages if page.snapshot.lease is not None}
-    for each in asked:
-        pages += (
-            _with(page, (), newest)
-            for page in each.changes.pages
-            if page.snapshot.lease is not None and id(page.snapshot.lease) not in taken
-        )
+    ordered = list[FeedPage]()
+    by_page = {
+        (shard, number): list[FeedUnit]()
+        for shard, each in enumerate(asked)
+        for number in range(len(each.changes.pages))
+    }
+    for key, run in groupby(units, lambda each: (each.shard, each.page)):
+        marked = [msgspec.structs.replace(each.unit, index=each.zxid, us=times[each.zxid]) for each in run]
+        by_page[key] += marked
+        ordered.append(_with(asked[key[0]].changes.pages[key[1]], marked, newest))
+    pages = tuple(_with(asked[shard].changes.pages[number], its, newest) for (shard, number), its in by_page.items())
     where = None if wish.where is None else parse_predicate(wish.where, definition)
     columns = tuple(column.name for column in definition.selected(wish.columns))
-    read = Changes(definition, 0, 0, origin, tuple(pages), columns, where)
+    # Also a page without units has a lease to let go of.
+    ordered += (page for page in pages if not page.body.units)
+    read = Changes(definition, 0, 0, origin, tuple(ordered), columns, where)
     positions = {each.shard.name: each.positions for each in asked}
-    return ShardedChanges(definition, str(start), str(end), origin, positions, tuple(altered), read)
+    return ShardedChanges(definition, str(start), str(end), origin, positions, tuple(altered), read, pages)
 
 
 class _Placed(NamedTuple):
@@ -303,11 +314,13 @@ def _altered(changes: Changes) -> Iterator[tuple[int, int]]:
         yield from ((zxids[index], version) for index, version in page.body.altered)
 
 
-def _with(page: FeedPage, units: tuple[FeedUnit, ...], newest: TableDefinition) -> FeedPage:
+def _with(page: FeedPage, units: Sequence[FeedUnit], newest: TableDefinition) -> FeedPage:
     """Return a page with other units, whose parts are read with the newest columns."""
     own = page.snapshot.definition
     definition = replace(newest, name=own.name, table_id=own.table_id)
-    return FeedPage(msgspec.structs.replace(page.body, units=units), replace(page.snapshot, definition=definition))
+    return FeedPage(
+        msgspec.structs.replace(page.body, units=tuple(units)), replace(page.snapshot, definition=definition)
+    )
 
 
 __all__ = ["ShardedChanges", "ShardedFeed", "ShardedWish"]

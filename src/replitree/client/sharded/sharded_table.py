@@ -508,8 +508,26 @@ class ShardedTable(ShardedChanges):
 
         begin = None if start == 0 else self._cut_at(start)
         wish = ShardedWish(begin, self._cut_at(end), columns, where, of, schema_version, lease_s, timeout_s)
-        origin = f"{self._definition.table_id}.{self._info.incarnation}"
-        return ShardedFeed(self._reads, self._beside).read(wish, self._definition, origin)
+        return ShardedFeed(self._reads, self._beside).read(wish, self._definition, self.origin)
+
+    @property
+    def origin(self) -> str:
+        """Which table this is, as `ShardedChanges.origin` tells it: its id and incarnation."""
+        return f"{self._definition.table_id}.{self._info.incarnation}"
+
+    def cut_now(self, level: CutLevel | None = None, *, timeout_s: float = SNAPSHOT_S) -> str:
+        """Return the cut that a read would be at; parameters and errors as of `snapshot`."""
+        return str(self._reads.reached(CutOptions(level, timeout_s=timeout_s))[0])
+
+    def cut_at(self, as_of: AsOf) -> str:
+        """Return the cut that a time means; parameters and errors as of `snapshot`."""
+        return str(self._cut_at(as_of))
+
+    def feed_from(self, *, timeout_s: float = SNAPSHOT_S) -> str:
+        """Return the first cut from which on the change feed of all shards is there; errors as of `changes`."""
+        from replitree.client.sharded.sharded_feed import ShardedFeed
+
+        return ShardedFeed(self._reads, self._beside).earliest(timeout_s)
 
     # --- changing -----------------------------------------------------------------------------------------------------
 

@@ -263,7 +263,8 @@ class FeedJournal:
     def position(self, zxid: Zxid) -> LogIndex | None:
         """Return the index of the first entry of a shard whose transaction is above one; None: that is not known here.
 
-        An entry above it is known, and the one before it is not above, or there is none.
+        It is known where the entry before it is not above, or there is none.  The caller knows that no entry of a transaction
+        up to there comes after those that are known here.
 
         Raises
         ------
@@ -277,7 +278,7 @@ class FeedJournal:
             if entry.zxid > zxid:
                 return entry.index if is_bounded else None
             is_bounded = entry.zxid != BEFORE_ALL
-        return None
+        return end if is_bounded else None
 
     def lost_after(self, index: LogIndex, entries: Iterable[FedEntry]) -> tuple[LogIndex, Part] | None:
         """Return the first of these entries of which a later loss has damaged a part, and the part; None: there is none.

@@ -102,8 +102,24 @@ class Feeds:
                 found = entry.zxid
         return found
 
-    def position(self, zxid: Zxid) -> LogIndex:
-        """Return where a cut lies in a shard's log that the log itself does not tell any more.  Raises as `take`."""
+    def position(self, zxid: Zxid, below: LogIndex) -> LogIndex:
+        """Return where a cut lies in a shard's log that the log itself does not tell any more.
+
+        Parameters
+        ----------
+        zxid
+            The transaction of the cut.
+        below
+            Every entry that is in the cut is below this index.
+
+        Raises
+        ------
+        OffsetExpired, ReplicaUnavailable
+            As `take`.
+        """
+        self._journal.read()
+        if self._journal.end < below:
+            raise self._unwritten()
         found = self._journal.position(zxid)
         if found is None:
             raise OffsetExpired(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -22,13 +23,15 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType, Tim
 from replitree.client.read.feed import FEED_SCHEMA, Changes, FeedBody, FeedPage, FeedUnit
 from replitree.client.read.part_cache import PartCache, ReplicaAccess
 from replitree.client.read.snapshot import Snapshot
+from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.lease import LeaseHandle
 from replitree.client.transport.stored import stored_parts, through_of
 from replitree.errors import BadInput
+from replitree.protocol.sharded.cut import parse_cut
 from replitree.spark.read.final_units import pack
 from replitree.spark.read.source_read import LEASE_S, TASK_BYTES, exactly, leased, read_schema, task_folder
-from replitree.spark.session.options import flag, number, open_connection, open_table, seconds, table_name
+from replitree.spark.session.options import flag, number, open_connection, open_table, seconds
 from replitree.storage.rewrite.read import Piece
 from replitree.storage.schema.definition import decode_definition
 from replitree.storage.sql.predicate_parser import parse_predicate
@@ -124,8 +127,10 @@ def plan_feed(options: Mapping[str, str], schema: StructType) -> FeedPlan:
     BadInput
         There is no start, or the schema is not the feed's.
     """
-    if number(options, "startingversion") is None:
-        raise BadInput("changes need startingVersion: the index of the first entry of the log")
+    if _version(options, "startingversion") is None:
+        raise BadInput(
+            "changes need startingVersion: the index of the first entry of the log; of a sharded table a cut"
+        )
     check_feed_schema(schema)
     through_of(options.get("through"))
     return FeedPlan(dict(options), schema, tuple(schema.names[: -len(FEED_FIELDS.names)]))
@@ -134,22 +139,30 @@ def plan_feed(options: Mapping[str, str], schema: StructType) -> FeedPlan:
 def plan_feed_partitions(plan: FeedPlan) -> list[InputPartition]:
     """Ask for the range, and pack its units into tasks."""
     options = plan.options
-    start, last = number(options, "startingversion"), number(options, "endingversion")
+    start, last = _version(options, "startingversion"), _version(options, "endingversion")
     assert start is not None, "`plan_feed` has checked that"
     lease_s, wanted = lease_of(options), tasks_of(options)
     with open_connection(options) as connection:
         table = open_table(connection, options)
-        # Both ends are included, as in Delta Lake and in Spark's CHANGES.
-        end = None if last is None else last + 1
-        changes = table.changes(
-            start,
-            end,
-            columns=plan.columns,
-            where=options.get("where"),
-            timeout_s=seconds(options),
-            lease_s=lease_s,
-        )
+        terms: dict[str, Any] = {"columns": plan.columns, "where": options.get("where")}
+        terms |= {"timeout_s": seconds(options), "lease_s": lease_s}
+        if isinstance(table, ShardedTable):
+            # A cut is behind the transactions that are in it.
+            changes = table.changes(start, last, **terms).plain
+        elif isinstance(start, str) or isinstance(last, str):
+            raise BadInput(
+                f"table {table.name} is not sharded: startingVersion and endingVersion are indexes of its log"
+            )
+        else:
+            # Both ends are included, as in Delta Lake and in Spark's CHANGES.
+            changes = table.changes(start, None if last is None else last + 1, **terms)
         return feed_partitions(plan, changes, [page.body.units for page in changes.pages], wanted)
+
+
+def _version(options: Mapping[str, str], name: str) -> int | str | None:
+    """Return an end of a range: an index of the log, or a cut of a sharded table.  Raises `BadInput` for what is neither."""
+    text = options.get(name, "")
+    return str(parse_cut(text)) if "@" in text else number(options, name)
 
 
 def lease_of(options: Mapping[str, str]) -> int:
@@ -185,9 +198,11 @@ def feed_partitions(
     tasks
         How many tasks for each page; None: as many as the cores, and the bytes, ask for.
     """
-    encoded = (changes.definition.encode_metadata(), changes.definition.encode_columns())
     found = list[InputPartition]()
     for page, units in zip(changes.pages, wanted, strict=True):
+        # Of a sharded table each page is that of a shard.
+        its = page.snapshot.definition
+        encoded = (its.encode_metadata(), its.encode_columns())
         lease = page.snapshot.lease.hand_over() if page.snapshot.lease is not None else None
         manifests = {part.part: part.manifest for part in page.snapshot.parts}
         sizes = [sum(manifests[name].bytes for name in (unit.part, unit.before) if name) for unit in units]
@@ -222,7 +237,7 @@ def read_feed(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         http = HttpClient(task.access.ticket)
         stored = None if through_of(options.get("through")) == "replica" else stored_parts(definition)
         addresses = task.access.addresses
-        source = PartCache(http, table_name(options), addresses, folder, stored, addresses[0] if addresses else "")
+        source = PartCache(http, definition.name, addresses, folder, stored, addresses[0] if addresses else "")
         snapshot = Snapshot(definition, body.index, body.replica, body.parts, body.machine, source, stored=stored)
         where = parse_predicate(options["where"], definition) if options.get("where") else None
         page, plan = FeedPage(body, snapshot), task.plan

@@ -38,7 +38,7 @@ class MarkedPartition(InputPartition):
 
 
 def snapshot_partitions(
-    options: Mapping[str, str], columns: StructType, schema: StructType, index: int, marks: tuple[int, int] | None
+    options: Mapping[str, str], columns: StructType, schema: StructType, index: int | str, marks: tuple[int, int] | None
 ) -> list[InputPartition]:
     """Return the tasks that read what the table has at an index.
 
@@ -49,7 +49,7 @@ def snapshot_partitions(
     columns, schema
         The table's columns that are wanted, and all that the rows get.
     index
-        What the log has below it is read.
+        What the log has below it is read; of a sharded table a cut.
     marks
         The entry of which the rows are inserts, and its time in microseconds since 1970; None: they have no such columns.
 

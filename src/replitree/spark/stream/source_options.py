@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from replitree.client.read.as_of import parse_time
 from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
+from replitree.protocol.sharded.cut import parse_cut
 from replitree.protocol.upkeep.consumers import check_consumer_name
 from replitree.protocol.upkeep.tags import check_tag_name
 from replitree.spark.read.feed_read import FEED_FIELDS, check_feed_schema, lease_of, tasks_of
@@ -145,13 +146,18 @@ def _where(options: Mapping[str, str]) -> str:
         return f"{TIME}{parse_time(time).isoformat()}"
     if version is None or version.lower() in NAMED:
         return SNAPSHOT if version is None else version.lower()
+    if "@" in version:
+        # Of a sharded table.
+        return str(parse_cut(version))
     if version[:1].isalpha():
         check_tag_name(version)
         return version
     index = number(options, "startingversion")
     assert index is not None, "it was given"
     if index < 0:
-        raise BadInput(f"option startingVersion is an index of the log, 0 or above, a tag, or {', '.join(NAMED)}")
+        raise BadInput(
+            f"option startingVersion is an index of the log, 0 or above, a tag, a cut, or {', '.join(NAMED)}"
+        )
     return str(index)
 
 

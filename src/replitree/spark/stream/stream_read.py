@@ -44,12 +44,14 @@ from pyspark.sql.types import StructType
 from replitree.client.change.command import COMMAND_S
 from replitree.client.read.feed import FeedPage
 from replitree.client.read.feed_watch import FeedEnd
+from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput, SchemaMismatch, SnapshotExpired
 from replitree.spark.read.feed_read import FEED_FIELDS, FeedPlan, feed_partitions, lease_of, tasks_of
 from replitree.spark.session.options import open_connection, open_table
 from replitree.spark.session.types import columns_of
 from replitree.spark.stream.admission import Amount, Limits, NotAppendOnly, amount_of
 from replitree.spark.stream.positions import SNAPSHOT, Beginning, Offset, Position, decode_offset
+from replitree.spark.stream.sharded_stream import ShardedStream
 from replitree.spark.stream.snapshot_batch import snapshot_partitions
 from replitree.spark.stream.source_options import TIME, check_schema, stream_options
 from replitree.spark.stream.stream_consumer import StreamConsumer
@@ -129,6 +131,7 @@ class TableStream:
         self._verified = -1
         self._moved_at = float("-inf")
         self._page: FeedPage | None = None
+        self._sharded: ShardedStream | None = None
 
     def initial(self) -> Offset:
         """Return where a query without a checkpoint begins: always the same."""
@@ -142,10 +145,15 @@ class TableStream:
     def fix_end(self) -> None:
         """Let the stream end where the log ends now."""
         self._connect()
-        self._target = self._log_end()
+        if self._sharded is not None:
+            self._sharded.fix_end()
+        else:
+            self._target = self._log_end()
 
     def newest(self) -> Offset | None:
         """Return how far the feed went when that was last asked; None: it was not."""
+        if self._sharded is not None:
+            return self._sharded.newest()
         return None if self._known is None else Position(self._known.origin, self._known.end).encode()
 
     def close(self) -> None:
@@ -165,6 +173,8 @@ class TableStream:
             No replica has the log that far in time.
         """
         self._connect()
+        if self._sharded is not None:
+            return self._sharded.latest(start, limits)
         at = decode_offset(start)
         if isinstance(at, Position):
             self._check_consumer(at, at.index)
@@ -179,7 +189,8 @@ class TableStream:
     def commit(self, end: Offset) -> None:
         """Take note that everything up to an offset was read: the consumer moves there, if the stream has one."""
         self._connect()
-        self._move_consumer(decode_offset(end))
+        if self._sharded is None:
+            self._move_consumer(decode_offset(end))
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the tasks of a batch.
@@ -190,6 +201,8 @@ class TableStream:
             The batch can't be read; each says what to do.
         """
         self._connect()
+        if self._sharded is not None:
+            return self._sharded.partitions(start, end)
         before, to = decode_offset(start), decode_offset(end)
         if isinstance(to, Beginning):
             return []
@@ -224,6 +237,10 @@ class TableStream:
         if self._connection is None:
             self._connection = open_connection(self._options)
             self._table = open_table(self._connection, self._options)
+            if isinstance(self._table, ShardedTable):
+                now_ms = self._connection.catalog.now_ms
+                self._sharded = ShardedStream(self._options, self._schema, self._stream, self._table, now_ms)
+                return
             self._watch = self._table.watch_feed()
             name, timeout_s = self._stream.consumer, self._stream.timeout_s
             self._consumer = None if name is None else StreamConsumer(name, self._table, timeout_s)

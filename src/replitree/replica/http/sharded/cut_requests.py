@@ -157,11 +157,10 @@ async def feed_positions(table: TableReplica, query: Mapping[str, str]) -> dict[
         match position:
             case CutNotYet():
                 raise ReplicaBehind(f"replica {name} has not heard of the cut {at} yet; try again")
-            case CutGone() if known.end is not None and known.end.index == 0 and known.end.seen >= at.zxid:
-                # The shard was made after the cut, and has no entry.
-                found.append(0)
+            case CutGone() if known.end is not None and known.end.seen >= at.zxid:
+                found.append(await asyncio.to_thread(table.feeds.position, at.zxid, known.end.index))
             case CutGone():
-                found.append(await asyncio.to_thread(table.feeds.position, at.zxid))
+                raise ReplicaBehind(f"replica {name} has not heard of the cut {at} yet; try again")
             case _:
                 found.append(position)
     told: dict[str, object] = {"positions": found, "replica": name}
