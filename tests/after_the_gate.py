@@ -22,6 +22,8 @@ AFTER_THE_GATE = {
     "tests/client/test_sharded_stores.py::test_buckets_move_between_shards_in_a_store": (),
     "tests/client/test_sharded_stores.py::test_each_shard_has_its_rows_in_the_store_once": (),
     "tests/client/test_sharded_stores.py::test_parts_of_a_tiered_table_go_into_the_store_when_they_are_old": (),
+    "tests/client/test_sharded_feed.py::test_the_feed_between_any_cuts_is_the_difference_of_what_they_show": (),
+    "tests/client/test_sharded_feed.py::test_rows_at_a_later_cut_are_those_before_and_the_changes": (),
     "tests/fuzz/test_fuzz.py::test_every_input_is_accepted_or_refused": (
         *("tests.fuzz.on_json", "tests.fuzz.on_text", "tests.fuzz.on_http", "tests.fuzz.on_rows"),
     ),

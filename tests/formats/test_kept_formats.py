@@ -13,6 +13,7 @@ from replitree.protocol.core.effects import LogIndex
 from replitree.protocol.core.fold import Change
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
+from replitree.protocol.core.stamps import Zxid
 from replitree.replica.kit.version_log import EntryChange, Version, VersionLog
 from replitree.storage.disk.kept_definition import FILE, keep_definition, read_definition
 from replitree.storage.disk.packs import PackedPart, PackIndex
@@ -123,6 +124,24 @@ def test_a_version_log_that_is_the_feed_s_journal_is_read_and_written_as_it_was(
     first, _ = VersionLog(frozen, "5f0c").segments(LogIndex(4))
     assert [noted.changed for noted in first.entries] == changes
     assert [noted.timestamp_us % 1_000_000 for noted in first.entries] == [250_000, 250_001, 300_000, 301_000]
+
+
+def test_a_version_log_of_a_shard_is_read_and_written_as_it_was(tmp_path: Path) -> None:
+    frozen = FROZEN / "versions-1-shard"
+    (inserted,) = parts("all_4_4_0")
+    changes = [
+        EntryChange(
+            LogIndex(5), Change((), (inserted,)), (LogIndex(4),), 1_764_210_600_250, "get", zxid=Zxid(8_589_934_612)
+        ),
+        EntryChange(LogIndex(6), Change(), (), 1_764_210_600_260, "settle", zxid=Zxid(8_589_934_615), of_move=True),
+        EntryChange(LogIndex(7), Change((inserted,), (inserted,)), (), 1_764_210_600_300, "mutate"),
+    ]
+    log = VersionLog(tmp_path / "versions", "5f0c-1")
+    log.begin(Version(LogIndex(4), PartSet()))
+    log.append(changes)
+    assert (tmp_path / "versions" / "4").read_bytes() == (frozen / "4").read_bytes()
+    (first,) = VersionLog(frozen, "5f0c-1").segments(LogIndex(4))
+    assert [noted.changed for noted in first.entries] == changes
 
 
 def test_a_pack_of_old_parts_is_read_and_written_as_it_was(tmp_path: Path) -> None:

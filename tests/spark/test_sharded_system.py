@@ -210,3 +210,5 @@ def test_streams_and_batches_read_the_change_feed_of_all_shards(
     changes = session.read.format("replitree").option("url", url).option("readChangeFeed", "true")
     found = changes.option("startingVersion", start).load("d").groupBy("_change_type").count().collect()
     assert {row[0]: row[1] for row in found} == {"insert": 50, "delete": 1}
+    named = session.sql(f"SELECT k, _change_type FROM replitree.default.d CHANGES FROM VERSION '{start}' WHERE k < 101")
+    assert sorted(tuple(row) for row in named.collect()) == [(3, "delete"), (100, "insert")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -60,3 +61,25 @@ def fed_in(tree: Tree, shard: int) -> tuple[Fed, ...]:
             fed += (Fed(row, comes=False, of_part=False) for row in (before - after).elements())
             fed += (Fed(row, comes=True, of_part=False) for row in (after - before).elements())
     return tuple(fed)
+
+
+def wrong_feed(tree: Tree, shown: Counter[str]) -> Iterator[str]:
+    """Give what is wrong with the change feed of the sharded table, from the beginning up to here."""
+    fed = [each for shard in range(len(SHARDS)) for each in fed_in(tree, shard)]
+    total = Counter[str]()
+    for each in fed:
+        total[each.row] += 1 if each.comes else -1
+    if +total != shown or -total:
+        yield f"D8: the feed leads to {sorted(total.elements())}, and {sorted(shown.elements())} is shown"
+    # No client deletes rows, and each row is inserted once.
+    inserted = Counter(each.row.rstrip("'") for each in fed if each.of_part)
+    again = sorted(row for row, count in inserted.items() if count > 1)
+    if again:
+        yield f"D8: {again} comes more than once"
+    changed = Counter[str]()
+    for each in fed:
+        if not each.of_part:
+            changed[each.row.rstrip("'")] += 1 if each.comes else -1
+    gone = sorted(row for row, count in changed.items() if count)
+    if gone:
+        yield f"D8: {gone} is deleted, and no client has deleted anything"

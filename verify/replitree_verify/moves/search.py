@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from msgspec import UNSET
 
-from replitree.coordination.tree import Tree
 from replitree.protocol.core.entries import GetEntry, SettleEntry
 from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded.moves.progress import decode_progress, moves
@@ -16,7 +15,7 @@ from replitree.protocol.sharded.moves.reading import is_map_at
 from replitree.protocol.sharded.shard_map import Bucket, ShardMap, decode_map
 from replitree_verify.engine.shared_tree import log_of
 from replitree_verify.engine.small_search import Rules, Searched, search_all
-from replitree_verify.moves.feed import fed_in
+from replitree_verify.moves.feed import wrong_feed
 from replitree_verify.moves.logs import PLACE, SHARDS, bucket_of, due_in, held_in, is_laid, opened_in, shown_in
 from replitree_verify.moves.model import Model
 from replitree_verify.moves.space import MAP_PATH, MovesState, Seen, Space
@@ -41,7 +40,7 @@ def wrong(model: Model, state: MovesState) -> Iterator[str]:
     due, seen = Counter(due_in(tree)), Counter(row for rows in shown for row in rows)
     if due != seen:
         yield f"D1: {sorted((due - seen).elements())} is not shown, and {sorted((seen - due).elements())} is too much"
-    yield from _fed_wrong(tree, seen)
+    yield from wrong_feed(tree, seen)
     yield from _misplaced(state, shard_map)
     yield from _on_its_way(state)
     for shard in SHARDS:
@@ -61,28 +60,6 @@ def wrong_at_rest(state: MovesState) -> Iterator[str]:
     is_waiting = any(not is_laid(entry) for shard in range(len(SHARDS)) for _, entry in opened_in(state.tree, shard))
     if state.tree.exists(moves(PLACE)) and not is_waiting and len(state.has_crashed) < len(state.movers):
         yield "ENDS: the moves have not ended"
-
-
-def _fed_wrong(tree: Tree, shown: Counter[str]) -> Iterator[str]:
-    """Give what is wrong with the change feed of the sharded table, from the beginning up to here."""
-    fed = [each for shard in range(len(SHARDS)) for each in fed_in(tree, shard)]
-    total = Counter[str]()
-    for each in fed:
-        total[each.row] += 1 if each.comes else -1
-    if +total != shown or -total:
-        yield f"D8: the feed leads to {sorted(total.elements())}, and {sorted(shown.elements())} is shown"
-    # No client deletes rows, and each row is inserted once.
-    inserted = Counter(each.row.rstrip("'") for each in fed if each.of_part)
-    again = sorted(row for row, count in inserted.items() if count > 1)
-    if again:
-        yield f"D8: {again} comes more than once"
-    changed = Counter[str]()
-    for each in fed:
-        if not each.of_part:
-            changed[each.row.rstrip("'")] += 1 if each.comes else -1
-    gone = sorted(row for row, count in changed.items() if count)
-    if gone:
-        yield f"D8: {gone} is deleted, and no client has deleted anything"
 
 
 def _misplaced(state: MovesState, shard_map: ShardMap) -> Iterator[str]:

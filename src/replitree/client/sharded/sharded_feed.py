@@ -244,7 +244,14 @@ def _in_order(
     start, end = cuts
     newest = max((each.changes.definition for each in asked), key=lambda each: each.schema_version)
     definition = replace(newest, name=known.name, table_id=known.table_id)
-    altered = sorted({(zxid, version) for each in asked for zxid, version in _altered(each.changes)})
+    altered = sorted(
+        {
+            (dict(page.body.zxids)[index], version)
+            for each in asked
+            for page in each.changes.pages
+            for index, version in page.body.altered
+        }
+    )
     for zxid, version in altered:
         if wish.schema_version is not None and version > wish.schema_version:
             before = Cut(end.ensemble, Zxid(zxid - 1))
@@ -305,13 +312,6 @@ def _stamped(page: FeedPage) -> Iterator[tuple[int, int, FeedUnit]]:
                 f"replica {page.body.replica} does not tell which transaction has appended entry {unit.index}"
             )
         yield zxids[unit.index], place, unit
-
-
-def _altered(changes: Changes) -> Iterator[tuple[int, int]]:
-    """Give the transactions of a shard that change the columns, and the versions of these."""
-    for page in changes.pages:
-        zxids = dict(page.body.zxids)
-        yield from ((zxids[index], version) for index, version in page.body.altered)
 
 
 def _with(page: FeedPage, units: Sequence[FeedUnit], newest: TableDefinition) -> FeedPage:

@@ -25,7 +25,6 @@ from typing import TypeVar, cast
 from replitree.errors import BadInput, ReplicaBehind, SnapshotExpired, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded.cut import AwaitExecuted, Cut, CutGone, CutNotYet, parse_cut, position_at, seen_here
 from replitree.protocol.sharded.places import is_shard_name, sharded_name
 from replitree.replica.http.gate import WAIT_S_DEFAULT, number, seconds
@@ -164,12 +163,10 @@ async def feed_positions(table: TableReplica, query: Mapping[str, str]) -> dict[
             case _:
                 found.append(position)
     told: dict[str, object] = {"positions": found, "replica": name}
-    return told if query.get("earliest") != "1" else {**told, "earliest": await asyncio.to_thread(_earliest, table)}
-
-
-def _earliest(table: TableReplica) -> Zxid | None:
-    table.definitions.catch_up()
-    return table.feeds.earliest_cut()
+    if query.get("earliest") == "1":
+        await asyncio.to_thread(table.definitions.catch_up)
+        told["earliest"] = await asyncio.to_thread(table.feeds.earliest_cut)
+    return told
 
 
 async def _run(table: TableReplica, procedure: fx.Procedure[T], until: float, session: int) -> T:
