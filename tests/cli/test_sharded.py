@@ -193,3 +193,18 @@ def test_what_is_no_shard_command_is_refused(
     refused = run("shard", *arguments, *URL)
     assert refused.status != 0
     assert problem in refused.err.replace("\n", " ")
+
+
+def test_changes_of_a_sharded_table_are_read_behind_a_cut(run: Run, connection: Connection) -> None:
+    sharding = ("--shard-by", "k", "--shards", "2", "--buckets", "8", "--feed", "24h")
+    run("table", "create", "d", "--schema", COLUMNS, "--order-by", "k", *sharding, *URL)
+    table = connection.table("d")
+    assert isinstance(table, ShardedTable)
+    start = table.cut_now("linearizable")
+    table.insert({"k": [1, 2, 3], "v": [0.5] * 3})
+    found = run("table", "changes", "d", start, "--where", "k < 3", *URL, "--json").json
+    assert found["from"] == start
+    assert sorted((row["_change_type"], row["k"]) for row in found["rows"]) == [("insert", 1), ("insert", 2)]
+    refused = run("table", "changes", "d", "7", *URL)
+    assert refused.status != 0
+    assert "Give a time, or a cut" in refused.err.replace("\n", " ")
