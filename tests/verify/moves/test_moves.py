@@ -17,7 +17,7 @@ MOVES = SmallModels(
         "batch-not-gone-on-with": 9,
         "batch-stays-open": 14,
         "commands-not-checked": 14,
-        "commands-not-fed": 14,
+        "commands-not-fed": 1,
         "commands-read-after-rows": 15,
         "contents-not-compared": 13,
         "ended-below-closed-parent": 14,

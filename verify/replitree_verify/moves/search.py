@@ -15,7 +15,7 @@ from replitree.protocol.sharded.moves.reading import is_map_at
 from replitree.protocol.sharded.shard_map import Bucket, ShardMap, decode_map
 from replitree_verify.engine.shared_tree import log_of
 from replitree_verify.engine.small_search import Rules, Searched, search_all
-from replitree_verify.moves.feed import wrong_feed
+from replitree_verify.moves.feed import fed_in, wrong_feed
 from replitree_verify.moves.logs import PLACE, SHARDS, bucket_of, due_in, held_in, is_laid, opened_in, shown_in
 from replitree_verify.moves.model import Model
 from replitree_verify.moves.space import MAP_PATH, MovesState, Seen, Space
@@ -25,6 +25,8 @@ from replitree_verify.patches.patch import Patch
 def search(model: Model, mutant: Patch | None = None) -> Searched:
     """Search a model; all else as of `search_all`."""
     space = Space(model)
+    # It has what another mutant, or none, has made of a log.
+    fed_in.cache_clear()
 
     def always(state: MovesState) -> Iterator[str]:
         yield from wrong(model, state)
