@@ -12,9 +12,10 @@ import pytest
 
 from replitree.client.admin.doctor import examine
 from replitree.client.connection import Connection
+from replitree.client.sharded.feed_table import ShardedFeedTable
 from replitree.client.sharded.joint import JointInserter, JointInsertResult
-from replitree.client.sharded.sharded_changes import ShardedChanges
 from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
+from replitree.client.sharded.whole_table import ShardedWholeTable
 from replitree.client.table import Table
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.errors import BadInput, InvalidName, OutcomeUnknown, SchemaMismatch, TableExists, TableNotFound
@@ -316,7 +317,8 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
 
 def test_every_method_of_a_table_is_either_done_or_refused() -> None:
     names = {name for name in dir(Table) if not name.startswith("_")}
-    own = {name for kind in (ShardedChanges, ShardedTable) for name in vars(kind) if not name.startswith("_")}
+    kinds = (ShardedTable, ShardedFeedTable, ShardedWholeTable)
+    own = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
     assert names - own - SUPPORTED == set()
     assert set(REFUSED) <= names
 

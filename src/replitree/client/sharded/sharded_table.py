@@ -21,14 +21,15 @@ from replitree.client.insert.quorum import quorum_of
 from replitree.client.insert.terms import TIMEOUT_S, InsertResult, Overwrite, Terms, Written
 from replitree.client.read.as_of import AsOf
 from replitree.client.read.read_options import check_condition
-from replitree.client.read.scan import FRAME_LEASE_S, LEASE_S
+from replitree.client.read.scan import FRAME_LEASE_S
 from replitree.client.sharded.cut_reads import CutOptions, CutReads, Shards
+from replitree.client.sharded.feed_table import ShardedFeedTable
 from replitree.client.sharded.shard_table import ShardTable
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
-from replitree.client.sharded.sharded_changes import ShardedChanges
 from replitree.client.sharded.shards_commander import ShardsCommander
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.sharded.union import ShardedScan, ShardedSnapshot, not_yet
+from replitree.client.sharded.whole_table import ShardedWholeTable
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.frames import frames, is_frame, note_for_frames
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from replitree.client.change.change_results import Killed, Mutation, OptimizeResult
     from replitree.client.read.partitions import PartitionInfo
     from replitree.client.sharded.joint import JointInserter, JointInsertResult
-    from replitree.client.sharded.sharded_feed import ShardedChanges
 
 OPTIMIZE_S = 3_600.0
 """How long merges that are asked for are waited for, in seconds."""
@@ -87,7 +87,7 @@ REFUSED: Final[Mapping[str, str]] = {
 
 
 @check_arguments
-class ShardedTable(ShardedChanges):
+class ShardedTable(ShardedFeedTable, ShardedWholeTable):
     """A sharded table of a cluster.  Any thread may use it.
 
     Made by `Connection.table` and `Connection.create_table`.
@@ -457,77 +457,6 @@ class ShardedTable(ShardedChanges):
         )
         keep_for_frame((each.lease for each in found.shards), self._http)
         return found.to_df(spark, columns, where, final=final, through=through)
-
-    @override
-    def changes(  # type: ignore[override]
-        self,
-        start: AsOf | None = None,
-        end: AsOf | None = None,
-        *,
-        consumer: str | None = None,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        of: str | None = None,
-        schema_version: int | None = None,
-        lease_s: float = LEASE_S,
-        timeout_s: float = SNAPSHOT_S,
-    ) -> ShardedChanges:
-        """Return the changes of the rows of all shards between two cuts: the change feed.
-
-        With the policy ``plain``, the rows at `start` (``as_of=start``) with the changes are the rows at `end`.  A row that
-        moves to another shard is no change.  ``_commit_version`` is the number of the transaction: what one insert or one
-        command has done in all shards is one version.  See ``docs/sharded-feed.md``.
-
-        Parameters
-        ----------
-        start, end
-            Everything behind the first cut, up to the second one; each a cut, as a snapshot tells it in its attribute `cut`, or
-            a time, as of `snapshot`.  0 as `start`: from the beginning.  By default up to the cut that a read would be at.
-        consumer
-            Refused: a sharded table has no consumers yet.
-        columns, where, of, schema_version, lease_s, timeout_s
-            As of `Table.changes`.
-
-        Raises
-        ------
-        FeedOff, OffsetExpired, FeedGap, TableReplaced, SchemaChanged
-            As of `Table.changes`; the `index` of `OffsetExpired` and of `SchemaChanged` is the transaction of a cut, and the
-            message has the cut.
-        SnapshotExpired
-            A cut is of an ensemble that was replaced.
-        BadInput, ReplicaBehind, Unavailable
-            As of `Table.changes`.
-        """
-        if consumer is not None:
-            raise not_yet(self.name, "have consumers")
-        if start is None:
-            raise BadInput(
-                "the changes begin at a cut, as a snapshot tells it, or at a time: give one of them as start"
-            )
-        from replitree.client.sharded.sharded_feed import ShardedFeed, ShardedWish
-
-        begin = None if start == 0 else self._cut_at(start)
-        wish = ShardedWish(begin, self._cut_at(end), columns, where, of, schema_version, lease_s, timeout_s)
-        return ShardedFeed(self._reads, self._beside).read(wish, self._definition, self.origin)
-
-    @property
-    def origin(self) -> str:
-        """Which table this is, as `ShardedChanges.origin` tells it: its id and incarnation."""
-        return f"{self._definition.table_id}.{self._info.incarnation}"
-
-    def cut_now(self, level: CutLevel | None = None, *, timeout_s: float = SNAPSHOT_S) -> str:
-        """Return the cut that a read would be at; parameters and errors as of `snapshot`."""
-        return str(self._reads.reached(CutOptions(level, timeout_s=timeout_s))[0])
-
-    def cut_at(self, as_of: AsOf) -> str:
-        """Return the cut that a time means; parameters and errors as of `snapshot`."""
-        return str(self._cut_at(as_of))
-
-    def feed_from(self, *, timeout_s: float = SNAPSHOT_S) -> str:
-        """Return the first cut from which on the change feed of all shards is there; errors as of `changes`."""
-        from replitree.client.sharded.sharded_feed import ShardedFeed
-
-        return ShardedFeed(self._reads, self._beside).earliest(timeout_s)
 
     # --- changing -----------------------------------------------------------------------------------------------------
 

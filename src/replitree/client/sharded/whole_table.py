@@ -103,7 +103,7 @@ class CutTag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @check_arguments
-class ShardedChanges(Table):
+class ShardedWholeTable(Table):
     """The part of a `replitree.client.sharded.sharded_table.ShardedTable` that changes nodes of the whole table."""
 
     _beside: SideBySide
@@ -389,4 +389,4 @@ class ShardedChanges(Table):
         raise refused
 
 
-__all__ = ["CutTag", "ShardedChanges"]
+__all__ = ["CutTag", "ShardedWholeTable"]
