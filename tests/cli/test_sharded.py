@@ -207,4 +207,4 @@ def test_changes_of_a_sharded_table_are_read_behind_a_cut(run: Run, connection: 
     assert sorted((row["_change_type"], row["k"]) for row in found["rows"]) == [("insert", 1), ("insert", 2)]
     refused = run("table", "changes", "d", "7", *URL)
     assert refused.status != 0
-    assert "Give a time, or a cut" in refused.err.replace("\n", " ")
+    assert "Give a time, a tag, or a cut" in refused.err.replace("\n", " ")

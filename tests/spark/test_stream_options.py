@@ -22,7 +22,7 @@ from replitree.spark.stream.stream_read import TableStream
         ({"endingVersion": "3"}, "availableNow"),
         ({"record": "/tmp/h.jsonl"}, "replitree.spark.recorded"),
         ({"versionAsOf": "3"}, "startingVersion says where it begins"),
-        ({"startingVersion": "-3"}, "0 or above, a tag, or snapshot, earliest, latest"),
+        ({"startingVersion": "-3"}, "0 or above, a tag, a cut, or snapshot, earliest, latest"),
         ({"startingVersion": "3", "startingTimestamp": "2026-01-01"}, "give one of them"),
         ({"maxFilesPerTrigger": "0"}, "maxPartsPerTrigger is a whole number above 0"),
         ({"maxBytesPerTrigger": "many"}, "which may have a unit, as in 64m"),

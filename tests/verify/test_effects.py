@@ -15,6 +15,7 @@ import replitree_verify.cuts.space
 import replitree_verify.joint.space
 import replitree_verify.joint.stages
 import replitree_verify.moves.space
+import replitree_verify.tags.space
 from replitree.protocol.core.effects import Effect
 from replitree_verify.effects import row
 from replitree_verify.effects.row import Joins, Row, Sight, Takes
@@ -23,7 +24,12 @@ from replitree_verify.effects.table import ROWS
 NOT_EXPLORED = {"AbortUpload", "DeleteTrial", "FetchPart", "HaveChecked", "ListDetached"}
 """Effects that no stage of a model asks for, by name; the row of each says why.  The set only shrinks."""
 
-OF_SHARDS = ("replitree.protocol.core.stamps", "replitree.protocol.program.sharded.", "replitree.protocol.sharded.")
+OF_SHARDS = (
+    "replitree.protocol.core.stamps",
+    "replitree.protocol.program.sharded.",
+    "replitree.protocol.sharded.",
+    "replitree.protocol.upkeep.cut_tags",
+)
 """Where the effects are that only sharded tables need: rooms with a search of their own perform them, and no world does."""
 
 
@@ -63,6 +69,7 @@ def test_every_effect_of_sharded_tables_is_performed_by_a_room_of_its_own() -> N
         replitree_verify.joint.space,
         replitree_verify.joint.stages,
         replitree_verify.moves.space,
+        replitree_verify.tags.space,
     )
     named = {value for room in rooms for value in vars(room).values() if isinstance(value, type)}
     asked = {each for each in effects() if each.__module__.startswith(OF_SHARDS)}

@@ -19,7 +19,8 @@ from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.joint import stored
 from replitree_verify.joint.logs import PLACE, SHARDS, gets_of, number_of, verdicts_of
 from replitree_verify.joint.model import Model
-from replitree_verify.joint.space import STREAM_NODE, JointState, Space
+from replitree_verify.joint.space import STREAM_NODE, Space
+from replitree_verify.joint.state import JointState
 from replitree_verify.patches.patch import Patch
 
 

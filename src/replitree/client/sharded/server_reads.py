@@ -16,7 +16,7 @@ import msgspec
 from replitree.client.read.read_options import CutPoint, ReadOptions
 from replitree.client.read.snapshot import Snapshot, SnapshotBody
 from replitree.client.sharded.one_server import OneServer
-from replitree.client.sharded.shard_table import ShardTable, Told, left_s
+from replitree.client.sharded.shard_table import ShardAnswer, ShardTable, left_s
 from replitree.errors import ReplitreeError
 from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded.cut import Cut, CutLevel, parse_cut
@@ -102,7 +102,7 @@ class ServerReads:
         try:
             answer = first.http.request(replica.address, "POST", path, timeout_s=min(ATTEMPT_S, left))
             body = answer.decode(_ShardsBody)
-            told = [Told(replica, each.check(), asked_at, options.needed) for each in body.shards]
+            told = [ShardAnswer(replica, each.check(), asked_at, options.needed) for each in body.shards]
         except ReplitreeError:
             self._server.failed(replica)
             return None

@@ -38,7 +38,7 @@ class SeenBody(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ShardAnswer:
     """What a server has told of a shard at a cut, beside others.
 
     Attributes
@@ -59,7 +59,7 @@ class Told:
 class ToldOptions(ReadOptions):
     """A read at a cut whose first answer is there."""
 
-    told: Told | None = None
+    told: ShardAnswer | None = None
 
 
 class FeedPositions(msgspec.Struct, frozen=True):
@@ -146,7 +146,7 @@ class ShardTable(Table):
         """
         return self._snapshot(ReadOptions(timeout_s=timeout_s, where=where, lease_s=lease_s, cut=cut))
 
-    def snapshot_told(self, cut: CutPoint, options: ReadOptions, told: Told, timeout_s: float) -> Snapshot:
+    def snapshot_told(self, cut: CutPoint, options: ReadOptions, told: ShardAnswer, timeout_s: float) -> Snapshot:
         """Return the snapshot at a cut that a server has told of.
 
         Parameters
