@@ -38,7 +38,8 @@ final class ChangeFeed(snapshot: LoadedSnapshot, qualified: String, range: Map[S
   override def newScanBuilder(options: CaseInsensitiveStringMap): ScanBuilder = {
     // Spark keeps the options of which it has made the range.
     val asked = options.asScala.toMap -- range.keys ++ range.filter(_._2.nonEmpty) + ("readchangefeed" -> "true")
-    val end = Map("endingversion" -> (snapshot.index - 1).toString)
+    // A sharded table has versions that are cuts.
+    val end = Map("endingversion" -> snapshot.properties.getOrElse("cut", (snapshot.index - 1).toString))
     new SourceScanBuilder(snapshot, "changes", schema, end ++ asked ++ snapshot.tableOptions, asked)
   }
 }
