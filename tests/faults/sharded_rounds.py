@@ -34,7 +34,7 @@ import pyarrow as pa
 import replitree
 from replitree.client.cluster import LocalCluster
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.errors import OutcomeUnknown, ReplicaUnavailable, SnapshotExpired, Unavailable
+from replitree.errors import BadInput, OutcomeUnknown, ReplicaUnavailable, SnapshotExpired, Unavailable
 from replitree.storage.schema.row_buckets import row_buckets
 from replitree_verify.nemesis.shards import hosted
 from tests.faults.arguments import say
@@ -144,14 +144,20 @@ class Clients:
             try:
                 do()
             except CRASHES as error:
-                with self._ledger.lock:
-                    self._ledger.answers[f"{what}: {type(error).__name__}"] += 1
+                self._heard(f"{what}: {type(error).__name__}")
                 if time.monotonic() > end:
                     raise
+            except BadInput as error:
+                # A repeated command took place, and its entry has left the log since: that is an answer.
+                if "was done before" not in str(error):
+                    raise
+                return self._heard(f"{what}: done before")
             else:
-                with self._ledger.lock:
-                    self._ledger.answers[what] += 1
-                return
+                return self._heard(what)
+
+    def _heard(self, answer: str) -> None:
+        with self._ledger.lock:
+            self._ledger.answers[answer] += 1
 
     def _insert(self, table: ShardedTable, chance: random.Random) -> None:
         first = next(self._keys)
