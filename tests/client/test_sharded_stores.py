@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -236,9 +237,6 @@ def test_readers_read_the_store_themselves(connection: Connection, cluster: Stor
         in_store = [each.through("store") for each in snapshot.shards]
         assert sum((multiset(each.to_arrow()) for each in in_store), Counter()) == multiset(rows(0, 100))
     assert shown(table) == multiset(rows(50, 50))
-    pytest.importorskip("duckdb")
-    import duckdb
-
     assert table.scan().to_duckdb(duckdb.connect()).count("*").fetchall() == [(50,)]
 
 
@@ -269,10 +267,12 @@ def test_a_dropped_table_leaves_no_objects_and_no_note(connection: Connection, c
     assert connection.left_objects() == ()
 
 
-def test_an_object_of_nobody_in_a_shard_is_found_after_the_drop(connection: Connection, cluster: StoreCluster) -> None:
+def test_an_object_without_an_owner_is_found_after_the_drop_of_its_shard(
+    connection: Connection, cluster: StoreCluster
+) -> None:
     table = create(connection, cluster.url)
     last = table.find(None).all[1].definition.table_id
-    open_store(cluster.url).create(f"tables/{last}/nobody/data-0.parquet", b"late")
+    open_store(cluster.url).create(f"tables/{last}/unowned/data-0.parquet", b"late")
     connection.drop_table("d")
     (left,) = connection.left_objects()
     assert (left.table_id, left.objects) == (last, 1)
@@ -280,12 +280,12 @@ def test_an_object_of_nobody_in_a_shard_is_found_after_the_drop(connection: Conn
     assert cluster.objects() == []
 
 
-def test_fsck_tells_what_is_of_nobody_in_any_shard(connection: Connection, cluster: StoreCluster) -> None:
+def test_fsck_tells_what_has_no_owner_in_any_shard(connection: Connection, cluster: StoreCluster) -> None:
     table = create(connection, cluster.url)
     table.insert(rows(0, 100))
     cluster.wait_settled(table)
     for shard in table.find(None).all:
-        open_store(cluster.url).create(f"tables/{shard.definition.table_id}/nobody/data-0.parquet", b"late")
+        open_store(cluster.url).create(f"tables/{shard.definition.table_id}/unowned/data-0.parquet", b"late")
     report = connection.fsck("d", grace_s=0.0)
     assert (report.table, report.clean, report.shares) == ("d", False, 4)
     assert [each.kind for each in report.findings] == ["orphan", "orphan"]

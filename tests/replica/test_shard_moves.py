@@ -1,4 +1,4 @@
-"""A server looks at the moves of buckets, says how far they are, and begins a process when nobody carries them on."""
+"""A server looks at the moves of buckets, says how far they are, and begins a process when no other one carries them on."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -107,14 +108,12 @@ class ServerReads:
             self._server.failed(replica)
             return None
         point = CutPoint(body.cut, has_clock=level == "linearizable")
-        taken = list[Snapshot]()
-        try:
-            for shard, each in zip(shards, told, strict=True):
-                taken.append(shard.snapshot_told(point, options, each, left_s(deadline)))
-        except BaseException:
-            for snapshot in taken:
-                snapshot.close()
-            raise
+        with ExitStack() as held:
+            taken: list[Snapshot] = [
+                held.enter_context(shard.snapshot_told(point, options, each, left_s(deadline)))
+                for shard, each in zip(shards, told, strict=True)
+            ]
+            held.pop_all()
         found = body.map
         return ServerRead(parse_cut(body.cut), (found.incarnation, found.version), Zxid(found.changed), taken)
 
