@@ -13,8 +13,8 @@ import pytest
 
 from replitree.client.admin.doctor import examine
 from replitree.client.connection import Connection
-from replitree.client.sharded import resharding
-from replitree.client.sharded.moves import MoveCarrier, MoveTerms
+from replitree.client.sharded.moving import resharding
+from replitree.client.sharded.moving.moves import MoveCarrier, MoveTerms
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
@@ -165,7 +165,7 @@ def test_a_batch_is_waited_for_while_a_replica_that_has_it_is_active(monkeypatch
         return [SimpleNamespace(name="r1", active=looks[0] < 50), SimpleNamespace(name="r2", active=True)]
 
     for name, value in {"carry_moves": procedure, "LOOK_S": 0.001, "HOLDERS_S": 0.0}.items():
-        monkeypatch.setattr(f"replitree.client.sharded.moves.{name}", value)
+        monkeypatch.setattr(f"replitree.client.sharded.moving.moves.{name}", value)
     told, catalog = list[str](), SimpleNamespace(root="/c", replicas=replicas)
     carrier = MoveCarrier(cast(Any, catalog), cast(Any, None), "d", MoveTerms(timeout_s=0.02, tell=told.append))
     assert carrier.run() is MoverEnd.DONE
@@ -181,7 +181,7 @@ def damaged_once(monkeypatch: pytest.MonkeyPatch, how: Callable[[pa.RecordBatch]
         batches = [how(batch) if is_next and is_next.pop() else batch for batch in reader]
         return cut(pa.Table.from_batches(batches, reader.schema), definition)
 
-    monkeypatch.setattr("replitree.client.sharded.moves.cut", damaged)
+    monkeypatch.setattr("replitree.client.sharded.moving.moves.cut", damaged)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_rows_that_are_damaged_on_their_way_are_never_shown(
     before = shown(table)
     resharding.begin_buckets(connection.catalog, "d", range(8), 1)
     damaged_once(monkeypatch, how)
-    monkeypatch.setattr("replitree.client.sharded.moves.RETRY_S", 0.0)
+    monkeypatch.setattr("replitree.client.sharded.moving.moves.RETRY_S", 0.0)
     told = list[str]()
     carrier = MoveCarrier(connection.catalog, table.http, "d", MoveTerms(tell=told.append))
     steps, refused = carrier.steps(), None

@@ -12,7 +12,7 @@ import pytest
 
 from replitree.client.admin.doctor import examine
 from replitree.client.connection import Connection
-from replitree.client.sharded.feed_table import ShardedFeedTable
+from replitree.client.sharded.feed.feed_table import ShardedFeedTable
 from replitree.client.sharded.joint import JointInserter, JointInsertResult
 from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
 from replitree.client.sharded.whole_table import ShardedWholeTable

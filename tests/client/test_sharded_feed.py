@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from replitree.client.connection import Connection
-from replitree.client.sharded import resharding
 from replitree.client.sharded.joint import JointInsertResult
-from replitree.client.sharded.moves import MoveCarrier
+from replitree.client.sharded.moving import resharding
+from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput, SnapshotExpired
 from replitree.protocol.sharded.cut import parse_cut

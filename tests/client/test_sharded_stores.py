@@ -15,9 +15,9 @@ from replitree.client.connection import Connection
 from replitree.client.insert.stored_upload import put_parts, reach
 from replitree.client.insert.terms import Terms
 from replitree.client.insert.upload import discard_upload
-from replitree.client.sharded import resharding
 from replitree.client.sharded.joint import FilledUpload, JointInsertResult
-from replitree.client.sharded.moves import MoveCarrier
+from replitree.client.sharded.moving import resharding
+from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.protocol.core import effects as fx

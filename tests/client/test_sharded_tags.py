@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from replitree.client.connection import Connection
-from replitree.client.sharded import resharding
-from replitree.client.sharded.moves import MoveCarrier
+from replitree.client.sharded.moving import resharding
+from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.coordination.memory import MemoryCoordination
 from replitree.errors import BadInput, InvalidName, OutcomeUnknown, ReplicaUnavailable, SnapshotExpired, TableNotFound

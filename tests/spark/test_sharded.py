@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from replitree.client.connection import Connection
 from replitree.client.insert.upload import Upload
-from replitree.client.sharded.resharding import begin_buckets
+from replitree.client.sharded.moving.resharding import begin_buckets
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.errors import BadInput, ReplicaUnavailable, SchemaMismatch, StreamReplaced, Unavailable

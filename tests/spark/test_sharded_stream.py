@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from replitree.client.connection import Connection
-from replitree.client.sharded import resharding
-from replitree.client.sharded.moves import MoveCarrier
+from replitree.client.sharded.moving import resharding
+from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.access import Access
 from replitree.coordination.memory import MemoryCoordination

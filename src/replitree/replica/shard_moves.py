@@ -16,7 +16,7 @@ Two such processes do no harm: the versions of the nodes decide (`replitree.prot
 own, because a batch takes memory and time that inserts would lack; it ends with the server
 (`replitree.coordination.supervise`).  It is begun again after a pause, which grows, until the moves have ended.
 
-Absent on purpose: how moves are carried on (`replitree.client.sharded.moves`, which a server does not import).
+Absent on purpose: how moves are carried on (`replitree.client.sharded.moving.moves`, which a server does not import).
 """
 
 from __future__ import annotations

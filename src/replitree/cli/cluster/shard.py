@@ -12,7 +12,7 @@ from replitree.cli.output import byte_size, counted
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
-    from replitree.client.sharded.resharding import MovesStatus
+    from replitree.client.sharded.moving.resharding import MovesStatus
     from replitree.client.sharded.shards import TableShards
 
 ShardNumber = Annotated[int, typer.Option("--shard", metavar="N", min=0, help="Which shard.")]

@@ -23,7 +23,7 @@ from replitree.client.read.as_of import AsOf
 from replitree.client.read.read_options import check_condition
 from replitree.client.read.scan import FRAME_LEASE_S
 from replitree.client.sharded.cut_reads import CutOptions, CutReads, Shards
-from replitree.client.sharded.feed_table import ShardedFeedTable
+from replitree.client.sharded.feed.feed_table import ShardedFeedTable
 from replitree.client.sharded.shard_table import ShardTable
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
 from replitree.client.sharded.shards_commander import ShardsCommander

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from replitree.client.sharded import resharding
-from replitree.client.sharded.moves import MoveCarrier, MoveTerms
-from replitree.client.sharded.resharding import MovesStatus
+from replitree.client.sharded.moving import resharding
+from replitree.client.sharded.moving.moves import MoveCarrier, MoveTerms
+from replitree.client.sharded.moving.resharding import MovesStatus
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Reading a sharded table as a stream: first what it has at a cut, then what comes, each row once.
 
 A position is a cut, so a batch has all of a transaction or nothing of it: rows that one insert has brought into several shards
-are in one batch.  Rows that move between shards are in none (`replitree.client.sharded.sharded_feed`).
+are in one batch.  Rows that move between shards are in none (`replitree.client.sharded.feed.sharded_feed`).
 
 =============================================================  ===========================================================
 offset                                                         what it says
@@ -32,8 +32,8 @@ from pyspark.sql.types import StructType
 
 from replitree.client.read.feed import FeedPage, FeedUnit
 from replitree.client.read.feed_watch import FeedWatch
+from replitree.client.sharded.feed.sharded_feed import ShardedChanges
 from replitree.client.sharded.shard_table import ShardTable
-from replitree.client.sharded.sharded_feed import ShardedChanges
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.sharded.union import not_yet

@@ -1,6 +1,6 @@
 """Change which shard owns which buckets: new shards, other weights, single buckets; and what becomes of such moves.
 
-Each function here begins moves, turns them back, or tells of them.  `replitree.client.sharded.moves` carries them on.
+Each function here begins moves, turns them back, or tells of them.  `replitree.client.sharded.moving.moves` carries them on.
 From the moment at which they begin, inserts go to the new owners; rows follow batch by batch.
 
 One change at a time: moves begin only when there are none.

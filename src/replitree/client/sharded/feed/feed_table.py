@@ -20,7 +20,7 @@ from replitree.errors import BadInput
 from replitree.protocol.sharded.cut import CutLevel
 
 if TYPE_CHECKING:
-    from replitree.client.sharded.sharded_feed import ShardedChanges
+    from replitree.client.sharded.feed.sharded_feed import ShardedChanges
 
 
 @check_arguments
@@ -81,7 +81,7 @@ class ShardedFeedTable(Table):
             raise BadInput(
                 "the changes begin at a cut, as a snapshot tells it, or at a time: give one of them as start"
             )
-        from replitree.client.sharded.sharded_feed import ShardedFeed, ShardedWish
+        from replitree.client.sharded.feed.sharded_feed import ShardedFeed, ShardedWish
 
         begin = None if start == 0 else self._cut_at(start)
         wish = ShardedWish(begin, self._cut_at(end), columns, where, of, schema_version, lease_s, timeout_s)
@@ -102,6 +102,6 @@ class ShardedFeedTable(Table):
 
     def feed_from(self, *, timeout_s: float = SNAPSHOT_S) -> str:
         """Return the first cut from which on the change feed of all shards is there; errors as of `changes`."""
-        from replitree.client.sharded.sharded_feed import ShardedFeed
+        from replitree.client.sharded.feed.sharded_feed import ShardedFeed
 
         return ShardedFeed(self._reads, self._beside).earliest(timeout_s)
