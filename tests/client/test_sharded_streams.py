@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,16 +12,21 @@ from replitree.client.connection import Connection
 from replitree.client.insert.terms import Terms
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import AnswerLost, HttpClient
-from replitree.errors import BadInput, StreamReplaced, TableNotFound
+from replitree.errors import BadInput, QuorumNotReached, StreamReplaced, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.streams import decode_stream
+from replitree.protocol.membership.table import join_table
+from replitree.protocol.upkeep.clean_blocks import Window
+from replitree.protocol.upkeep.clean_tokens import clean_tokens
 from replitree.wire.sent_batch import SentBatch
 from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
+from tests.waiting import wait_for
 
 PLACE = layout.sharded(ROOT, "d")
+NAMES = ("d~0", "d~1")
 
 cluster, connection = cluster_and_connection()
 
@@ -146,7 +152,67 @@ def test_streams_of_a_table_that_is_gone_are_not_found(connection: Connection) -
             call()
 
 
-def test_a_batch_can_not_have_a_quorum_and_stays_free(table: ShardedTable) -> None:
-    with pytest.raises(BadInput, match="can't take a batch of a stream with a quorum"):
-        table.insert(rows(0, 20), txn_app_id="load", txn_version=3, quorum=2)
-    assert table.insert(rows(0, 20), txn_app_id="load", txn_version=3).outcome == "inserted"
+@contextmanager
+def idle_replica(cluster: InProcessCluster, connection: Connection) -> Iterator[None]:
+    """Add a replica to both shards that is active and does nothing; take it out behind the block."""
+    idle = [Replica(place_of(cluster, name), "r9") for name in NAMES]
+    for each in idle:
+        cluster.run(join_table(each))
+        active = fx.Create(layout.is_active(each), b"", ephemeral=True)
+        assert isinstance(cluster.admin.perform(fx.Commit(active)), fx.Applied)
+    yield
+    for each in idle:
+        gone = fx.Commit(fx.Delete(layout.is_active(each), fx.ANY_VERSION))
+        assert isinstance(cluster.admin.perform(gone), fx.Applied)
+        connection.drop_replica(each.table.name, each.name)
+
+
+def place_of(cluster: InProcessCluster, name: str) -> TablePlace:
+    """Return the place of a shard."""
+    return cluster.nodes[0].table(name).context.replica.table
+
+
+@pytest.mark.parametrize("count", [20, 1])
+def test_a_batch_with_a_quorum_is_inserted_once(table: ShardedTable, cluster: InProcessCluster, count: int) -> None:
+    def outcome(number: int, first: int, quorum: int | None) -> str:
+        return table.insert(rows(first, count), txn_app_id="etl", txn_version=number, quorum=quorum).outcome
+
+    assert [outcome(0, 0, 2), outcome(0, 0, 2), outcome(0, 0, None)] == ["inserted", "duplicate", "duplicate"]
+    assert [outcome(1, 100, None), outcome(2, 200, 2), outcome(1, 300, 2)] == ["inserted", "inserted", "duplicate"]
+    assert last_batch(cluster) == ("", 2)
+    found = sorted(table.to_arrow(level="linearizable").column("k").to_pylist())
+    assert found == [first + key for first in (0, 100, 200) for key in range(count)]
+
+
+def test_a_batch_whose_quorum_was_not_reached_is_inserted_when_it_is_sent_again(
+    table: ShardedTable, cluster: InProcessCluster, connection: Connection
+) -> None:
+    wait_for(lambda: all(cluster.is_active(node, name) for node in cluster.nodes for name in NAMES), "all are active")
+    assert table.insert(rows(0, 20), txn_app_id="etl", txn_version=0, quorum=2).outcome == "inserted"
+    with idle_replica(cluster, connection):
+        for number in (1, 2):
+            with pytest.raises(QuorumNotReached):
+                table.insert(rows(100, 20), txn_app_id="etl", txn_version=number, quorum=3, quorum_timeout_s=0.3)
+    again = table.insert(rows(200, 20), txn_app_id="etl", txn_version=1, quorum=2)
+    assert (again.outcome, last_batch(cluster)) == ("inserted", ("", 1))
+    assert table.insert(rows(200, 20), txn_app_id="etl", txn_version=0).outcome == "duplicate"
+    found = sorted(table.to_arrow(level="linearizable").column("k").to_pylist())
+    assert found == [*range(20), *range(200, 220)]
+
+
+def test_the_token_of_a_batch_with_a_quorum_is_kept_until_the_next_batch(
+    table: ShardedTable, cluster: InProcessCluster
+) -> None:
+    def clean() -> tuple[str, ...]:
+        replica = cluster.nodes[0].table("d~0").context.replica
+        epoch = cluster.admin.perform(fx.Get(layout.host(replica))).version
+        cluster.run(clean_tokens(replica, epoch, Window(count=0), {}))
+        found: tuple[str, ...] = cluster.admin.perform(fx.Children(layout.joint_tokens(PLACE)))
+        return found
+
+    assert table.insert(rows(0, 20), txn_app_id="etl", txn_version=0, quorum=2).outcome == "inserted"
+    assert len(clean()) == 1
+    assert table.insert(rows(0, 20), txn_app_id="etl", txn_version=0, quorum=2).outcome == "duplicate"
+    assert table.insert(rows(100, 20), txn_app_id="etl", txn_version=1).outcome == "inserted"
+    assert clean() == ()
+    assert [send(table, number, 0, query="") for number in (0, 1)] == ["duplicate"] * 2

@@ -45,6 +45,13 @@ def opened_in(tree: Tree, seat: int) -> tuple[tuple[fx.LogIndex, GetEntry], ...]
     )
 
 
+def is_open_or_failed(tree: Tree, joint: fx.JointId) -> bool:
+    """Whether a joint insert has a quorum that was not reached (yet)."""
+    settled = {entry.insert for _, entry in verdicts_of(tree) if isinstance(entry, SettleEntry)}
+    its = (entry for _, _, entry in gets_of(tree) if entry.joint == joint)
+    return any(quorum_of(entry) and entry.insert not in settled for entry in its)
+
+
 def number_of(staging: fx.StagingId) -> int:
     """Return which insert of the model a staging id belongs to."""
     return int(staging.partition("-")[2].partition(".")[0])

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from msgspec import UNSET
+
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import FailEntry, SettleEntry, Verdict, quorum_of
 from replitree.protocol.core.joint_tokens import decode_token
 from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.streams import decode_stream
+from replitree.protocol.core.streams import NO_BATCH, decode_stream
 from replitree.protocol.sharded.joint_insert import JointInserted
 from replitree.protocol.state.counted import decode_quorum
 from replitree_verify.engine.small_search import Rules, Searched, search_all
@@ -73,17 +75,22 @@ def wrong_answers(model: Model, state: JointState) -> Iterator[str]:
     """Give what clients were told wrongly."""
     gets = gets_of(state.tree)
     shards = {entry.joint: {shard for shard, _, each in gets if each.joint == entry.joint} for _, _, entry in gets}
+    failed = {entry.insert for _, entry in verdicts_of(state.tree) if isinstance(entry, FailEntry)}
+    # Of an insert whose quorum was given up, the client may hear from the next process that nothing was inserted.
+    taken_back = {entry.joint for _, _, entry in gets if entry.insert in failed}
     for number, sent in enumerate(state.sent):
         for joint in sent.refused:
-            if joint in shards:
+            if joint in shards and joint not in taken_back:
                 yield f"J4: {joint} is refused, and in the log"
+        if sent.is_early:
+            yield f"J4: insert {number} is told that it counts, and its quorum was not reached"
         if not isinstance(sent.told, JointInserted):
             continue
         # Of a batch whose token is forgotten the stream says that it is in the table, and not by which insert.
         if (
             not sent.told.joint
             and sent.told.is_duplicate
-            and state.forgotten
+            and (state.forgotten or state.judged)
             and model.inserts[number].batch is not None
         ):
             continue
@@ -101,16 +108,22 @@ def wrong_answers(model: Model, state: JointState) -> Iterator[str]:
 
 def wrong_streams(model: Model, state: JointState) -> Iterator[str]:
     """Give what is wrong with the stream of a model and its batches."""
+    failed = {entry.insert for _, entry in verdicts_of(state.tree) if isinstance(entry, FailEntry)}
     gets = tuple(entry for shard, _, entry in gets_of(state.tree) if not shard)
     # A stream that was forgotten begins anew.
     found = ((entry, model.inserts[number_of(entry.insert)].batch) for entry in gets[state.before :])
-    batches = tuple((entry, batch) for entry, batch in found if batch is not None)
+    batches = tuple((entry, batch) for entry, batch in found if batch is not None and entry.insert not in failed)
     for (_, before), (entry, batch) in pairwise(batches):
         is_taken_over = batch.takes_over and batch.of.query != before.of.query
         if batch.of.batch <= before.of.batch and not is_taken_over:
             yield f"S1: {entry.joint} comes as batch {batch.of.batch} behind batch {before.of.batch}"
     node = state.tree.get(STREAM_NODE)
     value = None if node is None else decode_stream(node.value, STREAM_NODE)
+    if value is not None and value.insert in {str(entry.joint) for entry in gets if entry.insert in failed}:
+        # Nothing has set the stream back yet; what stood before is what it is read as.
+        value = None if value.before is UNSET else value.before
+    if value is not None and value.batch == NO_BATCH:
+        value = None
     named = None if value is None else (value.query, value.batch)
     last = (batches[-1][1].of.query, batches[-1][1].of.batch) if batches else None
     own = str(batches[-1][0].joint) if batches else None

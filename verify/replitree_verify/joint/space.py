@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec import UNSET
 from typing_extensions import override
 
 from replitree.coordination.tree import Tree, answer
@@ -15,6 +16,7 @@ from replitree.protocol.core.joint_tokens import decode_token
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.log import encode_log
 from replitree.protocol.core.part_set import PartSet
+from replitree.protocol.core.streams import decode_stream
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.sharded.coordinator import (
     Became,
@@ -43,7 +45,18 @@ from replitree.protocol.state.pull import Loaded, Place, Pointer, Queued
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
 from replitree_verify.joint import stored
-from replitree_verify.joint.logs import MAP, PLACE, REPLICAS, SEATS, SHARDS, START, gets_of, opened_in, verdicts_of
+from replitree_verify.joint.logs import (
+    MAP,
+    PLACE,
+    REPLICAS,
+    SEATS,
+    SHARDS,
+    START,
+    gets_of,
+    is_open_or_failed,
+    opened_in,
+    verdicts_of,
+)
 from replitree_verify.joint.model import STREAM, Joint, Model
 from replitree_verify.joint.stages import (
     ALONE,
@@ -165,8 +178,9 @@ class Space(small_search.Space[JointState]):
             tree = committed(state.tree, (fx.Set(layout.shard_map(PLACE), MAP, fx.ANY_VERSION),))
             yield "the map changes", state._replace(tree=tree, maps=state.maps - 1)
         if self.model.forgets and not state.forgotten:
-            names = state.tree.children(layout.joint_tokens(PLACE)) or ()
-            gone = tuple(fx.Delete(layout.joint_token(PLACE, fx.BlockId(name)), fx.ANY_VERSION) for name in names)
+            names, kept = state.tree.children(layout.joint_tokens(PLACE)) or (), _kept(state.tree)
+            paths = (layout.joint_token(PLACE, fx.BlockId(name)) for name in names if name != kept)
+            gone = tuple(fx.Delete(path, fx.ANY_VERSION) for path in paths)
             if gone:
                 # Time is not modelled: a cleaner may find any token too old at any time, once.
                 self.probes.add("forgotten")
@@ -324,6 +338,8 @@ class Space(small_search.Space[JointState]):
                 if state.tree.exists(STREAM_NODE) and not end.tree.exists(STREAM_NODE):
                     self.probes.add("stream forgotten")
                     after = after._replace(before=sum(not shard for shard, _, _ in gets_of(end.tree)))
+                if at.kind == "insert" and (last_of(end.tree) or 0) < (last_of(state.tree) or 0):
+                    self.probes.add("set back")
                 yield f"{what} {end.told}", self._settled(after, seat, at, self._kernel.step(place, end.outcome))
         else:
             left = spent(state.budget, Fault.STORE)
@@ -376,8 +392,8 @@ class Space(small_search.Space[JointState]):
                 return state, None
             case fx.GetMany(paths) if at.kind == "duty" and paths[0].startswith(layout.joint_tokens(PLACE)):
                 return self._judge(state, at.number, paths), answer(state.tree, effect)
-            case Tell(outcome):
-                return self._hear(state, at.number, outcome), None
+            case Tell():
+                return self._hear(state, at.number, effect), None
         if isinstance(effect, (*MEMORY, *stored.SHARE_EFFECTS)):
             return self._remember(state, seat, at, effect)
         return state, answer(state.tree, effect)
@@ -431,9 +447,10 @@ class Space(small_search.Space[JointState]):
                 judged.add((duty, token, decode_token(node.value, path).inserts[0].insert))
         return state._replace(judged=frozenset(judged))
 
-    def _hear(self, state: JointState, number: int, told: Participant | CoordinatorOutcome | Abandonment) -> JointState:
+    def _hear(self, state: JointState, number: int, tell: Tell) -> JointState:
         """Let a client hear what became of its insert."""
         sent = state.sent[number]
+        told: Participant | CoordinatorOutcome | Abandonment = tell.outcome
         if isinstance(told, Participant):
             return state._replace(sent=put(state.sent, number, sent._replace(prepared=(*sent.prepared, told))))
         is_duplicate = isinstance(told, JointInserted) and told.is_duplicate
@@ -451,7 +468,8 @@ class Space(small_search.Space[JointState]):
         # What was prepared for the old map, or by the participant that is gone, stays to be abandoned.
         again = isinstance(told, MapChanged | ParticipantGone) and attempt < self.model.attempts
         threads = put(put(sent.threads, PREPARES, NOT_BEGUN), COMMITS, NOT_BEGUN) if again else sent.threads
-        heard = sent._replace(refused=refused, told=told, threads=threads)
+        early = isinstance(told, JointInserted) and not tell.waits and is_open_or_failed(state.tree, told.joint)
+        heard = sent._replace(refused=refused, told=told, threads=threads, is_early=early)
         return state._replace(sent=put(state.sent, number, heard))
 
     def _at(self, state: JointState, at: At, place: int) -> JointState:
@@ -467,6 +485,19 @@ class Space(small_search.Space[JointState]):
         return state._replace(
             sent=put(state.sent, at.number, sent._replace(threads=put(sent.threads, at.thread, stands)))
         )
+
+
+def last_of(tree: Tree) -> int | None:
+    """Return the number of the last batch of the stream; None: there was none."""
+    node = tree.get(STREAM_NODE)
+    return None if node is None else decode_stream(node.value, STREAM_NODE).batch
+
+
+def _kept(tree: Tree) -> str | None:
+    """Return the token that says whether the last batch of the stream counts."""
+    node = tree.get(STREAM_NODE)
+    value = None if node is None else decode_stream(node.value, STREAM_NODE)
+    return None if value is None or value.quorum is UNSET else batch_token(fx.JointId(value.insert))
 
 
 def _seat_of(joint: Joint, thread: int) -> int:

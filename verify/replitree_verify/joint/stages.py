@@ -37,9 +37,10 @@ from replitree.protocol.upkeep.clean_blocks import Block, Window
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """A replica tells its client what became of what it was asked."""
+    """A replica tells its client what became of what it was asked; `waits`: the client waits for the end of a quorum."""
 
     outcome: Any
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def coordinate(replica: Replica, request: fx.RequestId, asked: JointRequest, is_
         yield from prepare_rows(replica, request, 1, False)
     ended = yield from insert_jointly(replica, request, asked)
     assert isinstance(ended, End | Then)
-    yield Tell(ended.outcome)
+    yield Tell(ended.outcome, isinstance(ended, Then))
     return None
 
 

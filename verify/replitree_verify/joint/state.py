@@ -64,6 +64,8 @@ class Sent(NamedTuple):
         What the coordinator's process holds of it.
     lost
         Under which id the coordinator had staged its rows when it died; the client asks it again.
+    is_early
+        Whether the client was told that its insert counts before its quorum was reached.
     """
 
     map_version: int = 0
@@ -73,6 +75,7 @@ class Sent(NamedTuple):
     threads: tuple[int, ...] = ()
     own: Participant | None = None
     lost: fx.StagingId | None = None
+    is_early: bool = False
 
 
 class JointState(NamedTuple):

@@ -31,7 +31,7 @@ The rows of one insert are held in memory until it is over, because a changed ma
 (`JointInserter.commit_uploads`).  It has no rows that it could prepare anew: when the map has changed, or a replica with an
 upload is gone, nothing was inserted, and the job stages everything again.
 
-A batch of a stream is named by its number in the place of a token, and can't have a quorum.
+A batch of a stream is named by its number in the place of a token.
 
 Absent on purpose: overwrites, and anything else that a joint commit can't do.
 """

@@ -73,13 +73,11 @@ REFUSED: Final[Mapping[str, str]] = {
     "freeze": "be frozen",
     "frozen": "be frozen",
     "frozen_everywhere": "be frozen",
-    "index_of": "tell an index of its log: each shard has one of its own",
     "move_consumer": "have consumers",
     "remove_detached": "have detached parts",
     "remove_frozen": "be frozen",
     "replica": "be used at one replica",
     "restore_to": "go back to an earlier version",
-    "status": "tell its status here: ask `Connection.status`",
     "views": "have materialised views",
     "watch_feed": "tell an end of its change feed: take a snapshot, and read its cut",
 }
@@ -186,7 +184,7 @@ class ShardedTable(ShardedFeedTable, ShardedWholeTable):
             As of `Table.insert`.  A token is one over all shards, and the quorum is one in each shard.  Without a token, the
             same rows in the same order make a duplicate.  The rows are held in memory.
         txn_app_id, txn_version
-            As there; without a quorum.
+            As there.
         merge_schema
             As of `Table.insert`.
         replica, overwrite
@@ -224,12 +222,8 @@ class ShardedTable(ShardedFeedTable, ShardedWholeTable):
         terms
             All else.
         """
-        for is_asked, what in (
-            (terms.overwrite is not None, "be overwritten"),
-            (terms.batch is not None and terms.quorum is not None, "take a batch of a stream with a quorum"),
-        ):
-            if is_asked:
-                raise not_yet(self.name, what)
+        if terms.overwrite is not None:
+            raise not_yet(self.name, "be overwritten")
         if merge_schema:
             self.merge_schema(data)
         result: JointInsertResult

@@ -7,6 +7,9 @@ more, and nothing else: a coordinator in doubt searches the log (`protocol.shard
 Each commit that removes tokens also writes the node ``tokens``.  So its version counts the removals, here as where a joint
 insert fails (`protocol.insert.joint_quorum`): a token that was removed and taken anew looks like the old one, and must stay.
 
+The token of a batch with a quorum stays while its stream names the batch: it says whether the batch counts
+(`protocol.sharded.joint_batch`).  Streams are read after the tokens, and no stream names a batch again that it has left.
+
 Any replica of any shard may clean, and several at once.
 """
 
@@ -16,6 +19,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.joint_tokens import decode_token
 from replitree.protocol.core.layout import Replica
+from replitree.protocol.sharded.joint_batch import is_of_batch, named_with_quorum
 from replitree.protocol.upkeep.clean_blocks import BATCH, READ_BATCH, Block, Blocks, BlocksCleaned, Window, outside
 
 
@@ -45,6 +49,9 @@ def clean_tokens(cleaner: Replica, epoch: fx.Epoch, window: Window, known: Block
     found = {token: known[token] for token in tokens if token in known}
     yield from _read(place, tuple(token for token in tokens if token not in known), found)
     removed, version, doomed = 0, parent.version, outside(found, window)
+    if any(map(is_of_batch, doomed)):
+        kept = yield from named_with_quorum(place)
+        doomed = tuple(token for token in doomed if token not in kept)
     for first in range(0, len(doomed), BATCH):
         batch = doomed[first : first + BATCH]
         before = {token: found[token] for token in batch}

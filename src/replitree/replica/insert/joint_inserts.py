@@ -112,7 +112,7 @@ class JointInserts:
         token
             Names the whole insert: a token, or the batch of a stream that it is.
         wish
-            The quorum that is wished for in each shard; None: it counts at once.  A batch can't have one.
+            The quorum that is wished for in each shard; None: it counts at once.
         deliver
             Is called with the request when its quorum has ended.
 
@@ -128,8 +128,6 @@ class JointInserts:
         self._availability.epoch()
         context, batch, staging, joint = self._context, None, fx.StagingId(own.staging), self._next_joint()
         if isinstance(token, SentBatch):
-            if wish is not None:
-                raise BadInput("a batch of a stream into a sharded table can't have a quorum yet; nothing was inserted")
             block, batch = batch_token(joint), JointBatch(token.of_stream, token.takes_over)
         else:
             block = token_block(token)

@@ -133,15 +133,17 @@ def insert_jointly(replica: Replica, request: RequestId, asked: JointRequest) ->
     """
     place, turn = layout.sharded_of(replica.table), (yield TakeOwn(asked.own))
     assert isinstance(turn, OwnTurn)
+    outcome: CoordinatorOutcome
+    token: BlockId | None
     if turn.own is None:
         # Of rows of several clients one token tells nothing of the others.
         found = None if asked.also else (yield from find_named(place, replica.table, asked.token, asked.batch))
-        outcome: CoordinatorOutcome = found or OwnGone()
+        outcome, token = found or (OwnGone(), None)
     else:
         own = turn.own
         participants, became = (own, *turn.beside, *asked.others), Became.KEPT
         insert = JointInsert(asked.joint, place, asked.token, asked.map_version, participants, asked.quorum, asked.also)
-        outcome = yield from insert_named(insert, asked.batch, turn.me)
+        outcome, token = yield from insert_named(insert, asked.batch, turn.me)
         if isinstance(outcome, fx.InDoubt | Replaced):
             # First: while its rows are taken, no other request takes a missing token for the proof that nothing was inserted.
             yield ReportTrouble()
@@ -159,12 +161,9 @@ def insert_jointly(replica: Replica, request: RequestId, asked: JointRequest) ->
                 yield LetGoRows(own.staging)
         if turn.beside:
             yield EndBeside(became)
-    # A batch has no quorum.
-    if asked.batch is not None or not isinstance(outcome, JointInserted):
+    if token is None or not isinstance(outcome, JointInserted):
         return End(outcome)
-    if not asked.quorum and not outcome.is_duplicate:
-        return End(outcome)
-    awaited = yield from find_awaited(place, replica.table, asked.token, outcome, request)
+    awaited = yield from find_awaited(place, replica.table, token, outcome, request)
     if awaited is None or isinstance(awaited, fx.InDoubt):
         return End(outcome if awaited is None else awaited)
     return Then(quorum_waiter.await_quorum, (replica, (awaited,)), outcome)
