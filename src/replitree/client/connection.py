@@ -507,9 +507,9 @@ class Connection:
         try:
             found: tuple[TableStatus, ...] = (table_status(catalog, http, catalog.definition(table)),)
         except TableNotFound:
-            made = sharded(catalog, table)
-            shards = (shard_definition(made.definition, shard) for shard in made.map.shards)
-            found = tuple(table_status(catalog, http, each) for each in shards)
+            from replitree.client.sharded.sharded_status import shard_statuses
+
+            found = shard_statuses(catalog, http, sharded(catalog, table))
         moving = moving_tables(catalog, table.partition("~")[0])
         return ClusterStatus(self.url, found, server_statuses(http, self.replicas()), moving=moving)
 

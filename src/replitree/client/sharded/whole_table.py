@@ -1,4 +1,4 @@
-"""What a sharded table has as a whole beside its rows: the streams into it, its tags, its history, and whether it merges.
+"""What a sharded table has as a whole beside its rows: its status, versions, streams, tags and history, and whether it merges.
 
 Streams and tags are nodes below ``sharded/<D>``.  A replica of any shard forgets a stream.  A tag is made in three steps
 (`replitree.protocol.upkeep.cut_tags`): the client takes a snapshot at a cut, the replicas that have it keep its parts, each
@@ -24,7 +24,7 @@ from replitree.client.change.streams import Stream, check_stream, read_known
 from replitree.client.read.as_of import AsOf
 from replitree.client.read.table_log import as_time
 from replitree.client.sharded.cut_reads import CutOptions
-from replitree.client.sharded.sharded_catalog import read_map
+from replitree.client.sharded.sharded_catalog import read_map, sharded
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.table import Table
 from replitree.errors import BadInput, OutcomeUnknown, ReplicaUnavailable, SnapshotExpired, Unavailable
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from replitree.client.sharded.cut_reads import Shards
     from replitree.client.sharded.shard_table import ShardTable
     from replitree.client.sharded.sharded_history import ShardedHistoryEntry
+    from replitree.client.sharded.sharded_status import ShardedStatus
     from replitree.client.sharded.union import ShardedSnapshot
 
 _T = TypeVar("_T")
@@ -128,6 +129,66 @@ class ShardedWholeTable(Table):
     def _place(self) -> TablePlace:
         """Where the nodes of the whole table are."""
         return TablePlace(layout.sharded(self._catalog.root, self.name))
+
+    @override
+    def status(self) -> ShardedStatus:  # type: ignore[override]
+        """Return how the table and each of its shards is, asked now.
+
+        Raises
+        ------
+        TableNotFound
+            The table was dropped.
+        CoordinationUnavailable
+            Coordination can't be asked.
+        """
+        from replitree.client.sharded.sharded_status import sharded_status
+
+        return sharded_status(self._catalog, self._http, sharded(self._catalog, self.name))
+
+    # --- versions -----------------------------------------------------------------------------------------------------
+
+    @override
+    def index_of(self, as_of: AsOf) -> int:
+        """Return the number of the transaction that a time, the name of a tag, or a cut means.
+
+        It is the number of `ShardedHistoryEntry.index`; reads take the whole cut: see `cut_of`.
+
+        Parameters
+        ----------
+        as_of
+            As of `cut_of`, and errors, too.
+        """
+        return parse_cut(self.cut_of(as_of)).zxid
+
+    def cut_of(self, as_of: AsOf | None = None, *, token: str | None = None) -> str:
+        """Return the cut that a time, the name of a tag, or the token of an insert means: ``as_of=`` it reads the table there.
+
+        Parameters
+        ----------
+        as_of
+            A time, or the name of a tag, as of `snapshot`.
+        token
+            Of an insert: the first cut that has it.  With a quorum, that is where it settled.
+
+        Raises
+        ------
+        BadInput
+            Not exactly one of both was given; there is no such tag; the time is not over; or no insert is known by the token.
+        SnapshotExpired
+            The entries that tell it are not in coordination any more.
+        Unavailable
+            Coordination can't be asked, or a replica that may know when earlier entries were written.
+        """
+        if (as_of is None) == (token is None):
+            raise BadInput("give either a time, a tag or a cut, or the token of an insert")
+        if token is None:
+            cut = self._cut_at(as_of)
+            assert cut is not None, "only of None there is no cut"
+            return cut
+        from replitree.client.sharded.cut_times import cut_of_insert
+
+        beside = self._catalog.place(self.find(None).all[0].name)
+        return str(cut_of_insert(self._catalog, self.name, beside, token))
 
     @override
     def streams(self) -> tuple[Stream, ...]:
