@@ -10,9 +10,19 @@ import pytest
 from replitree.client.connection import Connection
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import ReplicaBehind, ReplicaUnavailable, ReplitreeError, SnapshotExpired
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.stamps import GetStamped
+from replitree.protocol.sharded.places import shard_name
+from replitree.protocol.sharded.shard_map import Shard
+from replitree.replica.http.sharded.cut_requests import snapshot_now
+from replitree.replica.table import cuts
+from replitree.replica.table.cuts import Cuts
+from replitree.replica.table.table_replica import TableReplica
 from tests.client.test_cut_reads import Requests, keys, once
 from tests.client.test_sharded import create
-from tests.replica.inprocess import InProcessCluster, rows
+from tests.replica.inprocess import ROOT, InProcessCluster, rows
 
 LEVELS = ("consistent", "linearizable")
 
@@ -55,6 +65,65 @@ def test_one_request_reads_all_shards(table: ShardedTable, monkeypatch: pytest.M
     assert keys(table, level=level, where="k = 7") == [7]
     assert (len(requests.to("/cut/shards?", "POST")), to_each(requests)) == (1, 0)
     assert keys(table, as_of=snapshot.cut) == list(range(40))
+
+
+@pytest.mark.parametrize(("level", "writes"), [("consistent", 0), ("linearizable", 1)])
+def test_one_question_to_coordination_tells_the_cut_the_map_and_the_ends_of_all_logs(
+    table: ShardedTable, monkeypatch: pytest.MonkeyPatch, level: Any, writes: int
+) -> None:
+    table.insert(rows(0, 40))
+    # The first read after an insert asks where its entries are, and makes the clock.
+    assert len(keys(table, level=level)) == 40
+    assert len(keys(table, level=level)) == 40
+    asked, perform = list[Any](), Cuts.perform
+
+    def noted(cuts: Cuts, effect: Any) -> Any:
+        asked.append(effect)
+        return perform(cuts, effect)
+
+    monkeypatch.setattr(Cuts, "perform", noted)
+    assert len(keys(table, level=level)) == 40
+    # Entries of the logs are asked for again only where others have come since.
+    questions = [each for each in asked if isinstance(each, GetStamped) and not all("/log-" in at for at in each.paths)]
+    assert len(questions) == 1
+    shards = [TablePlace(f"{ROOT}/tables/{shard_name('d', Shard(number))}") for number in range(2)]
+    assert {layout.log_parent(shard, 0) for shard in shards} < set(questions[0].paths)
+    assert len([each for each in asked if isinstance(each, fx.Commit)]) == writes
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_shard_that_has_not_executed_what_is_below_the_cut_is_waited_for(
+    table: ShardedTable, monkeypatch: pytest.MonkeyPatch, level: Any
+) -> None:
+    table.insert(rows(0, 40))
+    assert len(keys(table, level=level)) == 40
+    late = list[str]()
+
+    def shown(shard: TableReplica, *asked: Any) -> bytes | None:
+        if shard.replica.table.name.endswith("~1"):
+            late.append(shard.replica.name)
+            return None
+        return snapshot_now(shard, *asked)
+
+    monkeypatch.setattr("replitree.replica.http.sharded.server_cuts.snapshot_now", shown)
+    assert keys(table, level=level) == list(range(40))
+    assert len(late) == 1
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_server_that_can_not_tell_all_by_one_question_asks_for_each_shard(
+    table: ShardedTable, monkeypatch: pytest.MonkeyPatch, level: Any
+) -> None:
+    table.insert(rows(0, 40))
+    assert len(keys(table, level=level)) == 40
+
+    def rolled(*_: Any, **__: Any) -> fx.Procedure[None]:
+        yield fx.CurrentSession()
+
+    monkeypatch.setattr(cuts, "see_shards", rolled)
+    requests = Requests(monkeypatch, lambda *_: None)
+    assert keys(table, level=level) == list(range(40))
+    assert (len(requests.to("/cut/shards?", "POST")), to_each(requests)) == (1, 0)
 
 
 @pytest.mark.parametrize("level", LEVELS)

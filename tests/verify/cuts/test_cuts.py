@@ -28,6 +28,9 @@ CUTS = SmallModels(
         "seen-after-the-end": 12,
         "seen-of-its-own-answer": 10,
         "settled-by-a-later-entry": 11,
+        "shards-clock-after-the-ends": 10,
+        "shards-clock-not-written": 7,
+        "shards-next-parent-not-looked-for": 8,
     },
     slow_mutants=(
         "below-the-last-cut",

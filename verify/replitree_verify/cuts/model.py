@@ -5,7 +5,8 @@ one.  Each replica has a session of its own, which may be behind: a read shows a
 was told, and the answer tells of any state that is not older than the one that it shows.  Within one request every node may be
 read in another state.
 
-A reader asks a replica of each shard, one after the other, at any moments.
+A reader asks a replica of each shard, one after the other, at any moments; or it asks one server, whose replicas of both shards
+share a session: that of the first seat.
 
 Left out, because other models have it: what the writers read, executing, sessions that end, and commits of pulls.  A session
 that commits is less behind than here.
@@ -61,6 +62,8 @@ class Model(Declaration):
 CONSISTENT, LINEARIZABLE = "consistent", "linearizable"
 # A consistent read of a client that has made all inserts itself, and knows where in the logs they are.
 OWN = "own"
+# Of a server that has a replica of each shard.
+SERVER, SERVER_LINEARIZABLE = "consistent, of one server", "linearizable, of one server"
 
 MODELS = (
     Model(
@@ -158,5 +161,21 @@ MODELS = (
         reads=((OWN,),),
         cleans=(0,),
         probes=("read", "own", "own removed"),
+    ),
+    Model(
+        "cuts_server",
+        "a reader asks one server twice, while a joint insert comes, and a log goes on below another parent",
+        inserts=(0,),
+        reads=((SERVER, SERVER),),
+        rolls=(1,),
+        probes=("read", "above the cut", "rolled", "in doubt"),
+    ),
+    Model(
+        "cuts_server_linearizable",
+        "two readers ask one server for linearizable cuts while a joint insert comes; an answer is lost",
+        inserts=(0,),
+        reads=((SERVER_LINEARIZABLE,), (SERVER_LINEARIZABLE,)),
+        faults={Fault.UNKNOWN: 1},
+        probes=("read", "in doubt", "applied late"),
     ),
 )

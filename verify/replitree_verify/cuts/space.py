@@ -30,15 +30,17 @@ from replitree.protocol.sharded.cut import (
     CutEnd,
     CutGone,
     CutNotYet,
+    ShardsSeen,
     advance_clock,
     clock,
     cut_of,
     position_at,
+    see_shards,
     seen_here,
     shown_at,
 )
 from replitree.protocol.sharded.joint_insert import JointInsert, joint_insert
-from replitree_verify.cuts.model import LINEARIZABLE, OWN, Model
+from replitree_verify.cuts.model import LINEARIZABLE, OWN, SERVER, SERVER_LINEARIZABLE, Model
 from replitree_verify.cuts.state import (
     ENSEMBLE,
     EPOCH,
@@ -97,6 +99,12 @@ def tell_position(shard: TablePlace, zxid: Zxid, known: CutEnd | None, place: st
 def tell_clock() -> Stage:
     """Answer with the transaction of a write to the clock."""
     yield Heard((yield from advance_clock(PLACE)))
+    return None
+
+
+def tell_shards(shards: tuple[TablePlace, ...], by_clock: bool) -> Stage:
+    """Answer with a cut, and where the logs of all shards end."""
+    yield Heard((yield from see_shards(shards, PLACE, by_clock=by_clock)))
     return None
 
 
@@ -257,6 +265,9 @@ class Space(small_search.Space[CutState]):
                 place, due = self._told_session(self._kernel.begin(tell_clock)), settled_now(state)
                 begun = fresh._replace(stage="clock", place=place, due=due)
                 yield f"reader {number} begins", _at(state, number, begun)
+            elif levels[reader.number] in (SERVER, SERVER_LINEARIZABLE):
+                for told, after, begun in self._asks_server(state, fresh, levels[reader.number]):
+                    yield f"reader {number} {told}", _at(after, number, begun)
             else:
                 begins = fresh._replace(stage="seen")
                 if levels[reader.number] == OWN:
@@ -265,7 +276,7 @@ class Space(small_search.Space[CutState]):
                     yield f"reader {number} {told}", _at(after, number, begun)
             return
         effect = self._kernel.effect(reader.place)
-        for told, after, outcome in self._performed(state, reader.seat, effect):
+        for told, after, outcome in self._performed(state, reader.seat, reader.shard, effect):
             place = self._told_session(self._kernel.step(reader.place, outcome))
             heard = self._kernel.effect(place) if place != END else None
             what = f"reader {number} at {SEATS[reader.seat]}: {type(effect).__name__} {told}"
@@ -275,8 +286,25 @@ class Space(small_search.Space[CutState]):
             else:
                 yield what, _at(after, number, reader._replace(place=place))
 
+    def _asks_server(self, state: CutState, reader: Reader, level: str) -> Iterator[tuple[str, CutState, Reader]]:
+        """Give each transaction that the session of a server may have been told of when a reader asks for all shards."""
+        by_clock = level == SERVER_LINEARIZABLE
+        shards = tuple(parent_reached(state, seat) for seat in range(len(SHARDS)))
+        place = self._told_session(self._kernel.begin(tell_shards, shards, by_clock))
+        asks = reader._replace(stage="shards", place=place, due=settled_now(state) if by_clock else reader.due)
+        # A write tells the session of all that came before it.
+        for zxid in range(state.told[0], state.told[0] + 1 if by_clock else state.newest + 1):
+            yield f"asks the server, which was told of {zxid}", state._replace(told=put(state.told, 0, zxid)), asks
+
     def _asked(self, state: CutState, reader: Reader) -> Iterator[tuple[str, CutState, Reader]]:
         """Give each replica that a reader may ask next, and what its session may have been told of meanwhile."""
+        if reader.ends:
+            # In the same session: what it is told of meanwhile makes no difference, because entries never change.
+            end = reader.ends[reader.shard]
+            shard = SHARDS[reader.shard].below(layout.parent_of(end.index))
+            place = self._kernel.begin(tell_position, shard, Zxid(reader.cut), end, None)
+            yield "asks of the next shard", state, reader._replace(seat=0, place=place)
+            return
         for seat in range(reader.shard, len(state.told), len(SHARDS)):
             shard = parent_reached(state, seat)
             if reader.stage == "seen":
@@ -298,7 +326,13 @@ class Space(small_search.Space[CutState]):
             self.probes.add({CutNotYet: "not yet", CutGone: "gone"}.get(type(outcome), "in doubt"))
             yield " -> no answer", state, Reader(reader.number + 1, last=reader.last)
             return
-        if reader.stage == "clock":
+        if isinstance(outcome, ShardsSeen):
+            if outcome.cut < reader.last:
+                # The server is behind: the replicas of each shard are asked.
+                yield " -> an old cut", state, Reader(reader.number + 1, last=reader.last)
+                return
+            shows = reader._replace(stage="show", shard=0, cut=outcome.cut, ends=outcome.ends)
+        elif reader.stage == "clock":
             shows = reader._replace(stage="show", shard=0, cut=outcome)
         elif reader.stage == "seen":
             # What it told of an entry is for this reader only.
@@ -340,8 +374,8 @@ class Space(small_search.Space[CutState]):
             self.probes.add("below all entries")
         return rows_of(log, shown_at(entries, position))
 
-    def _performed(self, state: CutState, seat: int, effect: Any) -> Iterator[tuple[str, CutState, Any]]:
-        """Give each way in which an effect of a replica may end in its session."""
+    def _performed(self, state: CutState, seat: int, shard: int, effect: Any) -> Iterator[tuple[str, CutState, Any]]:
+        """Give each way in which an effect of a replica of a shard may end in the session of a seat."""
         match effect:
             case GetStamped(paths):
                 if state.told[seat] < state.newest:
@@ -367,7 +401,7 @@ class Space(small_search.Space[CutState]):
                 yield "", state._replace(told=put(state.told, seat, state.newest)), None
             case AwaitExecuted(index):
                 # The replica may have pulled more than it was asked for.
-                ends = {index, *(next_index(each.at, each.entry) for each in state.logs[seat % 2][-1:])}
+                ends = {index, *(next_index(each.at, each.entry) for each in state.logs[shard][-1:])}
                 for pointer in sorted(each for each in ends if each >= index):
                     yield f"has pulled up to {pointer}", state, pointer
             case _:

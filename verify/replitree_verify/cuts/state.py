@@ -80,9 +80,11 @@ class Reader(NamedTuple):
     number
         How many of its reads have ended.
     stage, shard, seat, place
-        What it waits for, of which replica: `clock`, `seen` or `show`; "": it does not read now.
+        What it waits for, of which replica: `clock`, `seen`, `shards` or `show`; "": it does not read now.
     seen
         What the replicas have answered that it has asked what they have seen.
+    ends
+        Where the logs ended, if one server was asked for all shards.
     cut, rows
         The cut, and what was shown there so far.
     own, written
@@ -97,6 +99,7 @@ class Reader(NamedTuple):
     seat: int = 0
     place: int = NOT_BEGUN
     seen: tuple[Zxid, ...] = ()
+    ends: tuple[CutEnd, ...] = ()
     cut: int = -1
     rows: tuple[Rows, ...] = ()
     own: tuple[fx.LogIndex | None, ...] = (None, None)
@@ -186,8 +189,9 @@ def read_in_turn(
 
 
 def kept(stamps: Iterable[tuple[str, tuple[Zxid, Zxid]]]) -> tuple[tuple[str, tuple[Zxid, Zxid]], ...]:
-    """Return the stamps that are asked for, in the order of their paths."""
-    return tuple(sorted(each for each in stamps if "/log" in each[0] or each[0] == clock(PLACE)))
+    """Return the stamps that are asked for, of the logs, the clock and the map, in the order of their paths."""
+    asked = (clock(PLACE), PLACE, layout.shard_map(PLACE))
+    return tuple(sorted(each for each in stamps if "/log" in each[0] or each[0] in asked))
 
 
 def pruned(state: CutState) -> CutState:

@@ -19,6 +19,9 @@ itself tells does not count, because it may be newer than what the answer shows;
 *Order in one request*: the clock first, then the end of the log.  A replica that finds the clock at z or above has every
 commit up to z in all that it reads after.  Reads of one request are done one after the other.
 
+*One session.*  The replicas of one server have one session, so one request asks for the ends of all their logs, and for the map
+(`see_shards`).  What the session had been told before it is a cut of them all, and the map is not older.
+
 *Own writes.*  A client knows at which index of a shard's log its insert, or the end of its quorum, or its command is.  The
 replica tells the transaction of that entry, which is the same in all shards, and the cut of the client's next read is not
 before it.
@@ -138,6 +141,25 @@ class CutEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardsSeen:
+    """A cut of several shards, and where their logs ended: one session was told of all of it by one request.
+
+    Attributes
+    ----------
+    cut
+        The cut: everything up to there is below the ends, and the map is not older.
+    ends
+        Where each log ended.
+    nodes
+        The node of the sharded table, its map, and the node of the table again: as of `GetStamped`.
+    """
+
+    cut: Zxid
+    ends: tuple[CutEnd, ...]
+    nodes: tuple[StampedNode | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CutNotYet:
     """The replica has not heard of the cut so far, or its table is gone: ask again, or ask another replica."""
 
@@ -245,16 +267,21 @@ def advance_clock(place: str) -> fx.Procedure[Zxid | None]:
         The path of a sharded table (`layout.sharded`).
     """
     path, session = clock(place), (yield fx.CurrentSession())
-    written: fx.Committed = yield fx.Commit(fx.Set(path, b"", fx.ANY_VERSION))
-    if isinstance(written, fx.Refused):
-        # The table's first linearizable read makes it; the number of its creation is as good.
-        written = yield fx.Commit(fx.Create(path))
-    if not isinstance(written, fx.Applied):
+    if not (yield from _write_clock(path)):
         return None
     # Of this write, or of one that came after it.  In this session only: the next one may begin behind it.
     found: Stamped = yield GetStamped((path,))
     node = found.nodes[0]
     return None if node is None or (yield fx.CurrentSession()) != session else node.changed
+
+
+def _write_clock(path: str) -> fx.Procedure[bool]:
+    """Write a clock; False: in doubt."""
+    written: fx.Committed = yield fx.Commit(fx.Set(path, b"", fx.ANY_VERSION))
+    if isinstance(written, fx.Refused):
+        # The table's first linearizable read makes it; the number of its creation is as good.
+        written = yield fx.Commit(fx.Create(path))
+    return isinstance(written, fx.Applied)
 
 
 # --- the replica: where the cut lies in its log -------------------------------------------------------------------------------
@@ -282,6 +309,42 @@ def read_end(table: TablePlace, place: str | None = None) -> fx.Procedure[CutEnd
             told = [each.changed for each in clocks if each is not None]
             return CutEnd(fx.LogIndex(parent * layout.PARENT_ENTRIES + node.number), max(found.seen, *told, BEFORE_ALL))
         parent += 1
+
+
+def see_shards(tables: Sequence[TablePlace], place: str, *, by_clock: bool) -> fx.Procedure[ShardsSeen | None]:
+    """Return a cut of several shards, and where their logs ended, for replicas that share a session.
+
+    None: in doubt; or a log goes on below another parent, or is gone.  Then each shard is asked for by itself.
+
+    Parameters
+    ----------
+    tables
+        The shards, each with a parent that its log has reached.
+    place
+        The path of their sharded table.
+    by_clock
+        Whether the cut is to have everything that was committed before this began: then the clock is written.
+    """
+    session = yield fx.CurrentSession()
+    if by_clock and not (yield from _write_clock(clock(place))):
+        return None
+    # The clock first, as in `read_end`: what it tells holds for all that is read after it, the map, too.
+    clocks = (clock(place),) if by_clock else ()
+    ends = tuple(layout.log_parent(each, each.parent + more) for each in tables for more in (0, 1))
+    found: Stamped = yield GetStamped((*clocks, *ends, place, layout.shard_map(place), place))
+    told, rest = found.nodes[: len(clocks)], found.nodes[len(clocks) :]
+    logs, nodes = rest[: len(ends)], rest[len(ends) :]
+    if None in told or any(logs[1::2]) or (yield fx.CurrentSession()) != session:
+        return None
+    # Of this write, or of one that came after it.
+    cut = told[0].changed if told and told[0] is not None else found.seen
+    shown = max(found.seen, cut)
+    seen = tuple(
+        CutEnd(fx.LogIndex(each.parent * layout.PARENT_ENTRIES + log.number), shown)
+        for each, log in zip(tables, logs[::2], strict=True)
+        if log is not None
+    )
+    return ShardsSeen(cut, seen, nodes) if len(seen) == len(tables) else None
 
 
 def seen_here(

@@ -128,8 +128,8 @@ async def wait_executed(table: TableReplica, position: LogIndex, until: float) -
         raise _behind(table, position)
 
 
-async def snapshot_below(table: TableReplica, query: Mapping[str, str], position: LogIndex) -> bytes:
-    """Return a snapshot of a position below which everything is executed, as JSON.
+def snapshot_below(table: TableReplica, query: Mapping[str, str], position: LogIndex) -> bytes:
+    """Return a snapshot of a position below which everything is executed, as JSON.  May wait for the disk.
 
     Parameters
     ----------
@@ -142,8 +142,7 @@ async def snapshot_below(table: TableReplica, query: Mapping[str, str], position
         What the table was there is not known any more, or parts of it are gone.
     """
     # To the reader it is a read at a position, as one of this level.
-    asked = replace(_asked(query), level="sequential")
-    return await asyncio.to_thread(_snapshot_body, table, asked, position)
+    return _snapshot_body(table, replace(_asked(query), level="sequential"), position)
 
 
 async def version_here(table: TableReplica, query: Mapping[str, str]) -> LogIndex:

@@ -23,8 +23,18 @@ from replitree.coordination.stamped import StampedCoordination
 from replitree.errors import CoordinationUnavailable, SnapshotExpired
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.stamps import BEFORE_ALL, GetStamped, Stamped, StampedNode
-from replitree.protocol.sharded.cut import WINDOW, Cut, CutEnd, advance_clock, name_ensemble, read_end
+from replitree.protocol.sharded.cut import (
+    WINDOW,
+    Cut,
+    CutEnd,
+    ShardsSeen,
+    advance_clock,
+    name_ensemble,
+    read_end,
+    see_shards,
+)
 from replitree.replica.perform.end_of_log import ATTEMPTS_MAX, SharedQuestion
 from replitree.replica.perform.progress import Progress
 
@@ -32,6 +42,9 @@ T = TypeVar("T")
 
 STAMPS_MAX = 4 * WINDOW
 """Entries at the end of the log whose transactions are kept in memory."""
+
+GROUPS_MAX = 16
+"""Groups of shards for which readers share a question: most readers want all shards, or those of one condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,20 @@ class SessionEnd:
     session: int
     ensemble: str
     end: CutEnd | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCut:
+    """A cut of several shards, and what a session was told of them; `session` and `ensemble` as of `SessionEnd`."""
+
+    session: int
+    ensemble: str
+    told: ShardsSeen
+
+    @property
+    def at(self) -> Cut:
+        """The cut."""
+        return Cut(self.ensemble, self.told.cut)
 
 
 class Cuts:
@@ -76,6 +103,7 @@ class Cuts:
             partial(self._look, by_clock=True), name, "the clock and the end of the log"
         )
         self._clock = SharedQuestion(self._advance, name, "a write to the clock")
+        self._groups: dict[tuple[bool, tuple[Cuts, ...]], SharedQuestion[SessionCut | None]] = {}
         self._named: tuple[int, str] | None = None
         self._newest: SessionEnd | None = None
         self._stamps: tuple[int, dict[str, StampedNode]] = (-1, {})
@@ -84,6 +112,16 @@ class Cuts:
     def session(self) -> int:
         """The session with coordination; an answer of another one counts for nothing."""
         return self._coordination().session_id
+
+    @property
+    def place(self) -> TablePlace:
+        """The table, below the parent of the log that the replica has reached."""
+        return self._progress.replica.table
+
+    def note(self, end: SessionEnd) -> None:
+        """Remember where the log ended, for readers of cuts that were seen then."""
+        # An answer that is older by a moment does no harm: a reader who needs more asks again.
+        self._newest = end
 
     async def end(self, wait_s: float) -> SessionEnd:
         """Return where the log ends now; `wait_s` and errors as of `SharedQuestion.ask`."""
@@ -130,6 +168,45 @@ class Cuts:
             raise SnapshotExpired(f"the cut {at} is of an ensemble that was replaced since; take a new snapshot")
         return found
 
+    async def of_shards(self, shards: tuple[Cuts, ...], wait_s: float, *, by_clock: bool) -> SessionCut | None:
+        """Return a cut of several shards, and where their logs end, by one question for all of them.
+
+        None: in doubt, or the log of one goes on below another parent; the shards are to be asked one by one.
+
+        Parameters
+        ----------
+        shards
+            Those of other replicas of this process, which has one session.
+        wait_s
+            How long to wait, in seconds.
+        by_clock
+            Whether the cut must have everything that was acknowledged before.
+
+        Raises
+        ------
+        CoordinationUnavailable
+            Coordination does not answer.
+        """
+        groups, key = self._groups, (by_clock, shards)
+        if key not in groups:
+            # The oldest one goes; who waits for it holds it.
+            for oldest in list(groups)[: len(groups) - GROUPS_MAX + 1]:
+                del groups[oldest]
+            look = partial(self._look_at, shards, by_clock=by_clock)
+            groups[key] = SharedQuestion(look, self._progress.replica.name, "the ends of the logs of several shards")
+        return await groups[key].ask(wait_s)
+
+    def _look_at(self, shards: tuple[Cuts, ...], *, by_clock: bool) -> SessionCut | None:
+        self._asked()
+        session, ensemble = self._session()
+        tables = [each.place for each in shards]
+        found = self.run(see_shards(tables, layout.sharded_of(tables[0]), by_clock=by_clock))
+        if found is None or self.session != session:
+            return None
+        for each, end in zip(shards, found.ends, strict=True):
+            each.note(SessionEnd(session, ensemble, end))
+        return SessionCut(session, ensemble, found)
+
     def _look(self, *, by_clock: bool = False) -> SessionEnd:
         table = self._progress.replica.table
         place = layout.sharded_of(table) if by_clock else None
@@ -139,8 +216,7 @@ class Cuts:
             end = self.run(read_end(table, place))
             if self.session == session:
                 found = SessionEnd(session, ensemble, end)
-                # An answer that is older by a moment does no harm: a reader who needs more asks again.
-                self._newest = found
+                self.note(found)
                 return found
         raise CoordinationUnavailable(
             f"the session of replica {self._progress.replica.name} with coordination has changed {ATTEMPTS_MAX} times; try"
@@ -214,4 +290,4 @@ class Cuts:
         return Stamped(tuple(map(known.get, effect.paths)), BEFORE_ALL)
 
 
-__all__ = ["Cuts", "SessionEnd"]
+__all__ = ["Cuts", "SessionCut", "SessionEnd"]

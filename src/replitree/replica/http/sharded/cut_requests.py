@@ -25,7 +25,17 @@ from typing import TypeVar, cast
 from replitree.errors import BadInput, ReplicaBehind, SnapshotExpired, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.sharded.cut import AwaitExecuted, Cut, CutGone, CutNotYet, parse_cut, position_at, seen_here
+from replitree.protocol.sharded.cut import (
+    AwaitExecuted,
+    Cut,
+    CutEnd,
+    CutGone,
+    CutNotYet,
+    index_at,
+    parse_cut,
+    position_at,
+    seen_here,
+)
 from replitree.protocol.sharded.places import is_shard_name, sharded_name
 from replitree.replica.http.gate import WAIT_S_DEFAULT, number, seconds
 from replitree.replica.http.snapshot_requests import snapshot_below, wait_executed
@@ -118,7 +128,30 @@ async def snapshot_at_cut(table: TableReplica, query: Mapping[str, str]) -> byte
                 f"replica {table.replica.name} can't tell any more what the table was at {at}: entries of its log were"
                 " removed, or it was made anew; take a new snapshot"
             )
-    return await snapshot_below(table, query, position)
+    return await asyncio.to_thread(snapshot_below, table, query, position)
+
+
+def snapshot_now(table: TableReplica, query: Mapping[str, str], at: Cut, end: CutEnd) -> bytes | None:
+    """Return a snapshot at a cut as JSON; None: what is below is not executed, or not known any more.
+
+    Parameters
+    ----------
+    query
+        As of `snapshot_at_cut`.
+    at
+        The cut.
+    end
+        Where the log ended when everything up to the cut was in it.
+
+    Raises
+    ------
+    SnapshotExpired, CoordinationUnavailable
+        As of `snapshot_at_cut`.
+    """
+    position = table.cuts.run(index_at(table.progress.replica.table, end, at.zxid))
+    if isinstance(position, CutGone) or not table.progress.is_readable(position):
+        return None
+    return snapshot_below(table, query, position)
 
 
 async def feed_positions(table: TableReplica, query: Mapping[str, str]) -> dict[str, object]:
