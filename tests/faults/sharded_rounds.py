@@ -8,6 +8,9 @@ whatever it did not hear the end of, under the same token or id.
 After each `SLICE_ROUNDS` rounds nothing moves any more, and the rows of each shard on each replica are read: the replicas are
 equal, every acknowledged row is there once with the updates that were acknowledged, no other row is, and each lies at the owner
 of its bucket.
+
+How long all of that takes depends on what else the machine does.  A client repeats for as long as servers are killed;
+afterwards whatever is waited for may take as long as the servers get anything done (`tests.faults.patience`).
 """
 
 from __future__ import annotations
@@ -25,9 +28,10 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -38,6 +42,7 @@ from replitree.errors import BadInput, OutcomeUnknown, ReplicaUnavailable, Snaps
 from replitree.storage.schema.row_buckets import row_buckets
 from replitree_verify.nemesis.shards import hosted
 from tests.faults.arguments import say
+from tests.faults.patience import Patience
 from tests.waiting import wait_for
 
 SCHEMA = "k bigint not null, p int not null, n bigint not null"
@@ -48,10 +53,10 @@ SLICE_ROUNDS = 25
 ANSWER_S = 20.0
 """How long a client waits for one answer, in seconds."""
 
-SETTLE_S = 240.0
-"""How long clients and moves may take to come to their end, in seconds, when nothing is killed any more."""
+SESSION_S = 15.0
+"""The timeout of sessions, in seconds: on a busy machine servers hear nothing of coordination for longer than some seconds."""
 
-SETTINGS: dict[str, object] = {"carry_moves_after_s": 1.0, "session_timeout_s": 4.0, "disk_reserve_bytes": 0}
+SETTINGS: dict[str, object] = {"carry_moves_after_s": 1.0, "session_timeout_s": SESSION_S, "disk_reserve_bytes": 0}
 CRASHES = (ReplicaUnavailable, Unavailable, OutcomeUnknown, SnapshotExpired)
 """What a client hears while servers die: it asks again."""
 
@@ -80,6 +85,11 @@ class Ledger:
         with self.lock:
             return self.rows.keys() - self.deleted
 
+    def heard(self) -> int:
+        """Return how many answers were heard that were no errors."""
+        with self.lock:
+            return sum(count for answer, count in self.answers.items() if ":" not in answer)
+
     def expected(self) -> Counter[tuple[int, int, int]]:
         """Return the rows that there are when nothing is under way."""
         return Counter(
@@ -91,7 +101,7 @@ class Ledger:
 
 
 class Clients:
-    """The clients of a run: two insert, one changes rows, one reads.
+    """The clients of a run: two insert, one changes rows, and one reads.
 
     Parameters
     ----------
@@ -99,19 +109,36 @@ class Clients:
         The cluster's.
     ledger
         Where they note what they were told.
+    seed
+        What they do is drawn from it.
+    insert_every_s, change_every_s
+        How long one rests after an insert and before a change, in seconds.
+    reads
+        Whether one reads.
     """
 
-    def __init__(self, folder: Path, ledger: Ledger, seed: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        ledger: Ledger,
+        seed: int,
+        *,
+        insert_every_s: float = 0.0,
+        change_every_s: float = 0.2,
+        reads: bool = True,
+    ) -> None:
         self._folder, self._ledger, self._seed = folder, ledger, seed
+        self._insert_every_s, self._change_every_s, self._reads = insert_every_s, change_every_s, reads
         self._keys, self._commands = iter(range(0, 1 << 40, ROWS)), iter(range(1 << 40))
-        self._stopped = threading.Event()
+        self._stopped, self._lost = threading.Event(), threading.Event()
         self.problems = list[str]()
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Let them work; at the end each finishes what it has begun."""
+    def running(self, patience: Patience) -> Iterator[None]:
+        """Let them work; at the end each finishes what it has begun, however long servers need for it."""
         self._stopped.clear()
-        works = (self._insert, self._insert, self._change, self._read)
+        self._lost.clear()
+        works = (self._insert, self._insert, self._change, *([self._read] if self._reads else []))
         threads = [
             threading.Thread(target=self._guarded, args=(number, work), daemon=True)
             for number, work in enumerate(works)
@@ -122,10 +149,13 @@ class Clients:
             yield
         finally:
             self._stopped.set()
-            for each in threads:
-                each.join(SETTLE_S)
+            try:
+                patience.wait(lambda: not any(each.is_alive() for each in threads), "clients come to their end")
+            finally:
+                self._lost.set()
+                for each in threads:
+                    each.join()
         assert not self.problems, self.problems
-        assert not any(each.is_alive() for each in threads), "a client does not come to its end"
 
     def _guarded(self, number: int, work: Callable[[ShardedTable, random.Random], None]) -> None:
         chance = random.Random(f"{self._seed}/{number}")
@@ -139,13 +169,12 @@ class Clients:
             self.problems.append(traceback.format_exc())
 
     def _until_answered(self, what: str, do: Callable[[], object]) -> None:
-        end = time.monotonic() + SETTLE_S
         while True:
             try:
                 do()
             except CRASHES as error:
                 self._heard(f"{what}: {type(error).__name__}")
-                if time.monotonic() > end:
+                if self._lost.is_set():
                     raise
             except BadInput as error:
                 # A repeated command took place, and its entry has left the log since: that is an answer.
@@ -167,10 +196,11 @@ class Clients:
         self._until_answered("insert", lambda: table.insert(rows, token=f"t{first}", quorum=quorum, timeout_s=ANSWER_S))
         with self._ledger.lock:
             self._ledger.rows[first] = 0
+        self._stopped.wait(self._insert_every_s)
 
     def _change(self, table: ShardedTable, chance: random.Random) -> None:
         due = sorted(self._ledger.due())
-        if self._stopped.wait(0.2) or not due:
+        if self._stopped.wait(self._change_every_s) or not due:
             return
         first, name = chance.choice(due), f"c{self._seed}-{next(self._commands)}"
         where = f"k >= {first} AND k < {first + ROWS}"
@@ -263,19 +293,20 @@ def run(
             "d", SCHEMA, order_by="k", partition_by="p", shard_by="k", shards=2, buckets=BUCKETS, wait_replicas=3
         )
         clients, mover = Clients(cluster.folder, ledger, seed), MovesInProcesses(cluster.folder, chance)
+        patience = Patience(cluster, ledger.heard)
         done = 0
         while done < rounds:
-            with clients.running():
+            with clients.running(patience):
                 for _ in range(min(slice_rounds, rounds - done)):
-                    told = kill_something(cluster, mover, chance, clients, killed)
+                    told = kill_something(cluster, patience, mover, chance, clients, killed)
                     done += 1
                     tell(f"round {done}: {told}; {len(ledger.rows) * ROWS:,} rows acknowledged")
                     if clients.problems:
                         break
             # The last one may have begun moves: a server carries them on.
             mover.kill()
-            wait_for(lambda: not cluster.status().moving, "moves come to their end", SETTLE_S)
-            tell(f"round {done}: {check_rows(cluster, ledger):,} rows, as acknowledged, on each replica")
+            patience.wait(lambda: not moves(cluster), "moves come to their end")
+            tell(f"round {done}: {check_rows(cluster, ledger, patience):,} rows, as acknowledged, on each replica")
         maps = cluster.shards("d").status()
     return RoundsReport(
         seed,
@@ -291,8 +322,21 @@ def run(
     )
 
 
+def moves(cluster: LocalCluster) -> bool:
+    """Tell whether buckets move; True, too, when coordination does not answer."""
+    try:
+        return bool(cluster.status().moving)
+    except Unavailable:
+        return True
+
+
 def kill_something(
-    cluster: LocalCluster, mover: MovesInProcesses, chance: random.Random, clients: Clients, killed: Counter[str]
+    cluster: LocalCluster,
+    patience: Patience,
+    mover: MovesInProcesses,
+    chance: random.Random,
+    clients: Clients,
+    killed: Counter[str],
 ) -> str:
     """Kill a server, a mover or both at a random moment; return what was killed."""
     mover.begin()
@@ -308,7 +352,7 @@ def kill_something(
         killed["server"] += 1
         told.append(name)
         pause(chance.choice((0.0, 0.0, 2.0)), clients)
-        cluster.start(name)
+        patience.start(name)
     pause(chance.uniform(0.0, 1.0), clients)
     return f"killed {' and '.join(told) or 'nothing: the mover had ended'}"
 
@@ -319,19 +363,19 @@ def pause(seconds: float, clients: Clients) -> None:
     wait_for(lambda: time.monotonic() >= end or clients.problems, "a moment", seconds + 60.0)
 
 
-def check_rows(cluster: LocalCluster, ledger: Ledger) -> int:
+def check_rows(cluster: LocalCluster, ledger: Ledger, patience: Patience) -> int:
     """Check the rows of all shards on all replicas; return how many there are.
 
     Raises
     ------
     AssertionError
-        A row is missing, is there twice or in the wrong shard, or replicas differ.
+        A row is missing, is there twice or in the wrong shard, or replicas differ; or a replica does not answer.
     """
     table = cluster.table("d")
     assert isinstance(table, ShardedTable)
     owners, total = table.info.map.owners, Counter[tuple[int, int, int]]()
     for number, (shard, _) in zip(table.info.map.shards, hosted(cluster, table, cluster.names), strict=True):
-        copies = {name: rows_of(shard, name) for name in ("r1", "r2", "r3")}
+        copies = {name: rows_of(shard, name, patience) for name in ("r1", "r2", "r3")}
         first, *others = (counted(each) for each in copies.values())
         assert all(each == first for each in others), f"the replicas of {shard.name} differ: {differences(copies)}"
         wrong = [
@@ -352,10 +396,17 @@ def check_rows(cluster: LocalCluster, ledger: Ledger) -> int:
     return total.total()
 
 
-def rows_of(shard: replitree.Table, replica: str) -> pa.Table:
+def rows_of(shard: replitree.Table, replica: str, patience: Patience) -> pa.Table:
     """Return the rows that a replica of a shard shows when it has executed its log."""
-    with shard.replica(replica).snapshot(level="linearizable", timeout_s=SETTLE_S) as snapshot:
-        return snapshot.to_arrow(["k", "p", "n"])
+    found = list[pa.Table]()
+
+    def read() -> bool:
+        with suppress(*CRASHES), shard.replica(replica).snapshot(level="linearizable", timeout_s=ANSWER_S) as snapshot:
+            found.append(snapshot.to_arrow(["k", "p", "n"]))
+        return bool(found)
+
+    patience.wait(read, f"{replica} has executed the log of {shard.name}")
+    return found[0]
 
 
 def counted(rows: pa.Table) -> Counter[tuple[int, int, int]]:
@@ -377,12 +428,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dir", type=Path, help="work below this folder")
     arguments = parser.parse_args()
-    place = Path(tempfile.mkdtemp(prefix=f"replitree-sharded-rounds-{arguments.seed}-", dir=arguments.dir))
+    return carried_out(lambda place: run(place, arguments.rounds, arguments.seed), arguments.seed, arguments.dir)
+
+
+def carried_out(do: Callable[[Path], Any], seed: int, below: Path | None) -> int:
+    """Carry a run out in a new folder, and print its report; return 1 when it fails, and leave the folder then."""
+    place = Path(tempfile.mkdtemp(prefix=f"replitree-sharded-{seed}-", dir=below))
     try:
-        report = run(place / "run", arguments.rounds, arguments.seed)
+        report = do(place / "run")
     except Exception:  # noqa: BLE001 - whatever it is, the run has failed
         traceback.print_exc()
-        print(f"FAILED: seed {arguments.seed}; logs and data are in {place}", flush=True)
+        print(f"FAILED: seed {seed}; logs and data are in {place}", flush=True)
         return 1
     shutil.rmtree(place, ignore_errors=True)
     print(json.dumps(dataclasses.asdict(report)), flush=True)
