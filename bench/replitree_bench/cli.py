@@ -222,8 +222,18 @@ def sharded(
         ),
     ] = False,
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", min=5.0, help="With kills: how long each system is written to.")
-    ] = 30.0,
+        float | None,
+        typer.Option(
+            "--seconds",
+            metavar="S",
+            min=5.0,
+            help="With kills: how long each system is written to at most, 30 by default.",
+        ),
+    ] = None,
+    blocks: Annotated[
+        int | None,
+        typer.Option("--blocks", metavar="N", min=1, help="With kills: write so many blocks, however long it takes."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="With kills: which servers are killed.")] = 1,
     folder: Folder = None,
     as_json: Json = False,
@@ -235,7 +245,8 @@ def sharded(
     from replitree_bench import run
 
     if kills or peer is not None:
-        report = run.run_torn(peer=peer is not None, seconds=seconds, seed=seed, say=_say, folder=_made(folder))
+        limits = run.torn_limits(seconds, blocks)
+        report = run.run_torn(peer=peer is not None, limits=limits, seed=seed, say=_say, folder=_made(folder))
         _print(report, as_json=as_json)
         return
     _print(run.run_sharded(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)

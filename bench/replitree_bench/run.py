@@ -6,8 +6,11 @@ Ours and the peer's servers use one embedded ZooKeeper; who begins changes from 
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from replitree.client import LocalCluster
+    from replitree_bench.shards.torn import Limits
 
 Say = Callable[[str], None]
 
@@ -268,7 +272,15 @@ def run_moves(*, rounds: int, rate: float, say: Say, folder: Path | None = None)
     return Report("moves", medians(found), {}, rounds, "", _NOTES["moves"])
 
 
-def run_torn(*, peer: bool, seconds: float, seed: int, say: Say, folder: Path | None = None) -> Report:
+def torn_limits(seconds: float | None, blocks: int | None) -> Limits:
+    """Return for how long and how much is written: without a number of blocks 30 seconds."""
+    from replitree_bench.shards.torn import SECONDS, Limits
+
+    given = seconds if seconds is not None else SECONDS if blocks is None else math.inf
+    return Limits(given, sys.maxsize if blocks is None else blocks)
+
+
+def run_torn(*, peer: bool, limits: Limits, seed: int, say: Say, folder: Path | None = None) -> Report:
     """Count what kills leave of inserts over shards: see `replitree_bench.shards.torn`."""
     from replitree_bench.shards import torn
 
@@ -276,13 +288,14 @@ def run_torn(*, peer: bool, seconds: float, seed: int, say: Say, folder: Path | 
         find_program()
     theirs, name = Measured(), ""
     with _cluster(folder, replicas=torn.REPLICAS, shards=torn.SHARDS) as (cluster, place):
-        ours = torn.measure(torn.OurShards(cluster), seed, seconds=seconds, say=say)
+        ours = torn.measure(torn.OurShards(cluster), seed, limits, say=say)
+        say(json.dumps(ours))
         if peer:
             address = inserts.zookeeper_address(cluster.url)
             with ClickHouse(place / "clickhouse", address, torn.SERVERS, torn.SHARDS) as clickhouse:
                 name = f"ClickHouse {clickhouse.version}, Distributed"
                 say(name)
-                theirs = torn.measure(torn.TheirShards(clickhouse), seed, seconds=seconds, say=say)
+                theirs = torn.measure(torn.TheirShards(clickhouse), seed, limits, say=say)
     return Report("torn", medians([ours]), medians([theirs]), 1, name, _NOTES["torn"])
 
 

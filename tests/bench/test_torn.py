@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 
@@ -27,9 +28,9 @@ class Shards:
             raise Unavailable("the second shard does not answer")
         self._rows[block] = {"doubled": 2 * torn.ROWS, "lost": torn.ROWS - 1}.get(self._does, torn.ROWS)
 
-    def rows_by_block(self, number: int) -> Mapping[int, int]:
+    def rows_by_block(self, number: int, first: int) -> Mapping[int, int]:
         del number
-        return dict(self._rows)
+        return {block: rows for block, rows in list(self._rows.items()) if block >= first}
 
     def is_level(self) -> bool:
         was, self._is_level = self._is_level, True
@@ -58,7 +59,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blocks_are_counted_by_what_became_of_them(does: str) -> None:
     said = list[object]()
     system = Shards(does)
-    found = torn.measure(system, 1, seconds=0.2, say=said.append)
+    found = torn.measure(system, 1, torn.Limits(0.2, 1 << 40), say=said.append)
     assert found["kills"] == len(said) == len(system.killed) > 0
     assert found["reads"] > 0
     assert found["acknowledged"] > 0
@@ -75,4 +76,9 @@ def test_a_table_that_never_comes_to_rest_is_no_result(monkeypatch: pytest.Monke
     system = Shards("whole")
     monkeypatch.setattr(system, "is_level", lambda: False)
     with pytest.raises(ReplitreeError, match="still changes"):
-        torn.measure(system, 1, seconds=0.05, say=print)
+        torn.measure(system, 1, torn.Limits(0.05, 1 << 40), say=print)
+
+
+def test_no_more_blocks_are_written_than_were_asked_for() -> None:
+    found = torn.measure(Shards("whole"), 1, torn.Limits(math.inf, 50), say=lambda _: None)
+    assert found["inserts"] == found["acknowledged"] == 50

@@ -1,9 +1,9 @@
 """Inserts over shards while servers are killed: how many are torn, doubled or lost; ours beside ClickHouse's Distributed.
 
 Two shards with two servers each.  Writers insert blocks of `ROWS` rows, of which each shard gets some; a server is killed every
-few seconds and starts again; a reader reads the whole table all the time and counts the rows of each block.  A block whose rows
-a read shows in part is *torn*, one with too many rows is *doubled*.  Of the writers half repeat a block until it is
-acknowledged, the others give up when they hear an error, as a client does that dies.
+few seconds and starts again; readers read the last blocks all the time, and in the end all, and count the rows of each block.
+A block whose rows a read shows in part is *torn*, one with too many rows is *doubled*.  Of the writers half repeat a block
+until it is acknowledged, the others give up when they hear an error, as a client does that dies.
 
 Keys::
 
@@ -38,22 +38,33 @@ if TYPE_CHECKING:
 
 SHARDS, REPLICAS = 2, 2
 SERVERS = SHARDS * REPLICAS
-ROWS = 100
-WRITERS, READERS = 4, 3
-PAUSE_S = 0.05
+ROWS = 20
+WRITERS, READERS = 8, 1
+PAUSE_S = 0.01
 """How long a writer rests after a block, in seconds."""
 
+WINDOW = 2_000
+"""The readers read the last blocks, so many, while others are written."""
+
 SECONDS = 30.0
-KILL_EVERY_S = 4.0
+KILL_EVERY_S = 6.0
 DOWN_S = 1.0
 """How long a killed server is away, in seconds."""
 
 REPEAT_S_MAX = 120.0
 QUIET_S = 3.0
-QUIET_S_MAX = 120.0
+QUIET_S_MAX = 600.0
 INSERT_S = 20.0
 
 FAILURES = (ReplitreeError, OSError, http.client.HTTPException)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long writers write, in seconds, and how many blocks: whatever comes first."""
+
+    seconds: float
+    blocks: int
 
 
 class ShardedSystem(Protocol):
@@ -65,8 +76,8 @@ class ShardedSystem(Protocol):
     def insert(self, block: int, attempt: int) -> None:
         """Insert one block, at some server; return when it is acknowledged."""
 
-    def rows_by_block(self, number: int) -> Mapping[int, int]:
-        """Read the whole table at once, at some server; return how many rows each block has."""
+    def rows_by_block(self, number: int, first: int) -> Mapping[int, int]:
+        """Read all blocks from a first one on at once, at some server; return how many rows each has."""
 
     def is_level(self) -> bool:
         """Whether every server has all that its shard's replicas have replicated."""
@@ -95,10 +106,11 @@ class OurShards:
         keys = list(range(block * ROWS, (block + 1) * ROWS))
         self._table.insert({"k": keys, "b": [block] * ROWS}, token=f"block-{block}", timeout_s=INSERT_S)
 
-    def rows_by_block(self, number: int) -> Mapping[int, int]:
+    def rows_by_block(self, number: int, first: int) -> Mapping[int, int]:
         """See `ShardedSystem`."""
         del number
-        return Counter(self._table.to_arrow(["b"]).column("b").to_pylist())
+        found = self._table.to_arrow(["b"], where=f"k >= {first * ROWS}")
+        return Counter(found.column("b").to_pylist())
 
     def is_level(self) -> bool:
         """See `ShardedSystem`."""
@@ -129,9 +141,10 @@ class TheirShards:
         rows = f"SELECT number + {block * ROWS}, {block} FROM numbers({ROWS})"  # noqa: S608 - numbers of ours
         self._cluster.query(self._server(block + attempt), f"INSERT INTO torn {rows}", insert_distributed_sync=1)
 
-    def rows_by_block(self, number: int) -> Mapping[int, int]:
+    def rows_by_block(self, number: int, first: int) -> Mapping[int, int]:
         """See `ShardedSystem`."""
-        found = self._cluster.query(self._server(number), "SELECT b, count() FROM torn GROUP BY b")
+        sql = f"SELECT b, count() FROM torn WHERE k >= {first * ROWS} GROUP BY b"  # noqa: S608 - a number of ours
+        found = self._cluster.query(self._server(number), sql)
         return {int(block): int(rows) for block, rows in (line.split() for line in found.splitlines())}
 
     def is_level(self) -> bool:
@@ -159,6 +172,7 @@ class Seen:
 
     acknowledged: dict[int, float] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)
+    newest: int = 0
     reads: int = 0
     torn_reads: int = 0
     torn: set[int] = field(default_factory=set)
@@ -175,7 +189,7 @@ class Seen:
             self.doubled |= {block for block, count in rows.items() if count > ROWS}
 
 
-def measure(system: ShardedSystem, seed: int, *, seconds: float = SECONDS, say: Callable[[str], object]) -> Measured:
+def measure(system: ShardedSystem, seed: int, limits: Limits, *, say: Callable[[str], object]) -> Measured:
     """Run the workload once.
 
     Parameters
@@ -184,21 +198,26 @@ def measure(system: ShardedSystem, seed: int, *, seconds: float = SECONDS, say: 
         Ours or the peer.
     seed
         Which servers are killed comes from it.
-    seconds
-        How long writers write.
+    limits
+        For how long and how much writers write.
     say
-        Is told of each kill.
+        Is told of each kill, and what was seen until then.
     """
     system.create()
     seen, over, chance = Seen(), threading.Event(), random.Random(seed)  # noqa: S311 - repeatable is what it must be
-    threads = [threading.Thread(target=_write, args=(system, seen, number, over)) for number in range(WRITERS)]
-    threads += [threading.Thread(target=_read, args=(system, seen, number, over)) for number in range(READERS)]
+    writers = [
+        threading.Thread(target=_write, args=(system, seen, number, over, limits.blocks)) for number in range(WRITERS)
+    ]
+    threads = writers + [threading.Thread(target=_read, args=(system, seen, number, over)) for number in range(READERS)]
     for thread in threads:
         thread.start()
-    end, kills = time.monotonic() + seconds, 0
-    while time.monotonic() + DOWN_S < end:
+    end, kills = time.monotonic() + limits.seconds, 0
+    while time.monotonic() + DOWN_S < end and any(each.is_alive() for each in writers):
         server = chance.randrange(SERVERS)
-        say(f"server {server + 1} is killed")
+        say(
+            f"{len(seen.begun):,} blocks, {len(seen.acknowledged):,} acknowledged; {seen.reads:,} reads, {seen.torn_reads:,}"
+            f" torn; torn blocks {len(seen.torn):,}, doubled {len(seen.doubled):,}; server {server + 1} is killed"
+        )
         system.kill(server)
         kills += 1
         time.sleep(DOWN_S)
@@ -227,11 +246,12 @@ def measure(system: ShardedSystem, seed: int, *, seconds: float = SECONDS, say: 
     }
 
 
-def _write(system: ShardedSystem, seen: Seen, writer: int, over: threading.Event) -> None:
+def _write(system: ShardedSystem, seen: Seen, writer: int, over: threading.Event, blocks: int) -> None:
     """Insert blocks; writers with odd numbers give a block up when they hear an error."""
     block = writer
-    while not over.is_set():
+    while not over.is_set() and block < blocks:
         seen.begun.add(block)
+        seen.newest = block
         begin, attempt = time.monotonic(), 0
         while time.monotonic() - begin < REPEAT_S_MAX:
             try:
@@ -252,7 +272,7 @@ def _read(system: ShardedSystem, seen: Seen, number: int, over: threading.Event)
     while not over.is_set():
         number += READERS
         try:
-            seen.take(system.rows_by_block(number))
+            seen.take(system.rows_by_block(number, max(0, seen.newest - WINDOW)))
         except FAILURES:
             # A server that is away answers nothing; only what is shown counts here.
             over.wait(PAUSE_S)
@@ -266,7 +286,7 @@ def _quiet(system: ShardedSystem) -> Mapping[int, int]:
         try:
             if not system.is_level():
                 continue
-            found = [dict(system.rows_by_block(SERVERS * number + server)) for server in range(SERVERS)]
+            found = [dict(system.rows_by_block(SERVERS * number + server, 0)) for server in range(SERVERS)]
         except FAILURES:
             continue
         if all(each == found[0] for each in found) and found[0] == last:
@@ -275,4 +295,4 @@ def _quiet(system: ShardedSystem) -> Mapping[int, int]:
     raise ReplitreeError(f"the table still changes {QUIET_S_MAX:.0f} s after the last insert")
 
 
-__all__ = ["OurShards", "TheirShards", "measure"]
+__all__ = ["Limits", "OurShards", "TheirShards", "measure"]
