@@ -89,6 +89,22 @@ def test_a_sharded_table_moves_to_a_store_and_is_looked_at(run: Run, connection:
     assert run("fsck", "d~1", "--grace", "0", *URL, "--json").json["table"] == "d~1"
 
 
+def test_a_file_takes_the_place_of_a_sharded_table_and_a_cut_is_restored(
+    run: Run, connection: Connection, tmp_path: Path
+) -> None:
+    table = connection.create_table("d", COLUMNS, order_by="k", shard_by="k", shards=2, buckets=8)
+    assert isinstance(table, ShardedTable)
+    table.insert({"k": list(range(40)), "v": [0.5] * 40})
+    cut, file = table.snapshot().cut, tmp_path / "rows.csv"
+    file.write_text("k,v\n7,1.5\n", "utf-8")
+    done = run("insert", "d", str(file), "--overwrite", "all", *URL, "--json").json
+    assert (done["inserted"], done["index"]) == (1, None)
+    assert table.to_arrow().to_pylist() == [{"k": 7, "v": 1.5}]
+    restored = run("table", "restore-to", "d", str(cut), "--yes", *URL, "--json").json
+    assert (restored["rows"], restored["outcome"]) == (40, "inserted")
+    assert sorted(table.to_arrow()["k"].to_pylist()) == list(range(40))
+
+
 def test_shards_need_a_key(run: Run, connection: Connection) -> None:
     refused = run("table", "create", "d", "--schema", COLUMNS, "--shards", "2", *URL)
     assert refused.status != 0

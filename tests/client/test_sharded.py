@@ -300,7 +300,6 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
                 getattr(one, name)
         assert not hasattr(snapshot, "nothing")
     for options in (
-        {"overwrite": "all"},
         {"replica": "r1"},
         {"txn_app_id": "a", "txn_version": 1, "quorum": 2},
     ):

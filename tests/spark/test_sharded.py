@@ -411,7 +411,6 @@ def test_jobs_that_a_sharded_table_can_not_do_are_refused(
     schema = from_arrow_schema(rows(0).schema)
     with writing(connection, monkeypatch):
         for more, overwrite in (
-            ({}, True),
             ({"record": "/tmp/history"}, False),
             ({"replica": "r1"}, False),
         ):
@@ -444,8 +443,6 @@ def test_batches_of_a_stream_are_written_once(
         with pytest.raises(StreamReplaced):
             batch(1, 200, "another", txnappid="q")
         batch(1, 300, "another", txnappid="q", newcheckpoint="true")
-        with pytest.raises(BadInput, match="can't be overwritten"):
-            plan_batch(options, from_arrow_schema(rows(0).schema), overwrite=True)
     expected = [k for first in (0, 100, 300) for k in range(first, first + 60)]
     assert sorted(connection.table("d").to_arrow().column("k").to_pylist()) == expected
     wait_for(lambda: not uploads_left(cluster), lambda: f"left: {uploads_left(cluster)}")

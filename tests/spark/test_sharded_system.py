@@ -102,10 +102,22 @@ def test_spark_writes_into_all_shards_by_one_insert(session: SparkSession, runni
     for shard, part in zip(info.map.shards, table.snapshot().shards, strict=True):
         own = {row.k for row in keyed.collect() if row.shard == shard}
         assert own == set(part.to_arrow(["k"]).column("k").to_pylist())
-    with pytest.raises(Exception, match="is sharded, and a sharded table can't be overwritten"):
-        session.sql(f"INSERT OVERWRITE {name} SELECT k, kind, v FROM {name}")
     session.sql(f"DELETE FROM {name} WHERE k < 10")
     assert session.table(name).count() == 590
+    # It replaces what it reads, in all shards by one commit.
+    before = len(table.history())
+    session.sql(f"INSERT OVERWRITE {name} SELECT k, kind, v FROM {name} WHERE k < 20")
+    assert (len(table.history()), sorted(row.k for row in session.table(name).collect())) == (
+        before + 1,
+        list(range(10, 20)),
+    )
+    session.createDataFrame(rows(700, 50)).writeTo(name).overwritePartitions()
+    assert sorted(row.k for row in session.table(name).collect()) == list(range(700, 750))
+    writer = (
+        session.createDataFrame(rows(800, 50)).write.format("replitree").options(url=str(running.folder), table="d")
+    )
+    writer.mode("overwrite").save()
+    assert sorted(row.k for row in session.table(name).collect()) == list(range(800, 850))
 
 
 def test_tasks_put_the_rows_of_all_shards_into_the_store(

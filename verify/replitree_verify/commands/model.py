@@ -19,10 +19,10 @@ from replitree_verify.engine.small_search import Declaration
 from replitree_verify.world.faults import Fault
 
 DESCRIPTIONS: Mapping[str, str] = {
-    "D5": "a command comes into the logs of all shards that there are, by one commit",
+    "D5": "a command, or an overwrite, comes into the logs of all shards that there are, by one commit",
     "ONCE": "a command is in the logs once, to whichever replicas and however often it is given",
     "TRUE": "what a client is told is true: given, the command is at these indexes; refused, it never will be in a log",
-    "COUNTED": "a copy that has checked the version of commands was made after every command that is in the logs",
+    "COUNTED": "a copy that has checked the version of commands was made after every command and overwrite in the logs",
     "COLUMNS": "the table and all its shards have the same columns, and an entry knows those that hold where it lies",
     "SETTINGS": "the settings of the table and of every shard are what the commands in the logs have made of them",
     "FREED": "a token is taken once between two drops of everything, and a duplicate has rows that no earlier drop has removed",
@@ -68,6 +68,8 @@ class Model(Declaration):
         Whether the table is dropped, and created anew.
     copies
         Whether a copy checks the version of `commands`.
+    overwrites
+        The tokens of clients that overwrite the table at some moment; their rows are all of the first shard.
     """
 
     gives: tuple[Give, ...]
@@ -80,6 +82,7 @@ class Model(Declaration):
     cleans: tuple[int, ...] = ()
     is_dropped: bool = False
     copies: bool = False
+    overwrites: tuple[str, ...] = ()
 
 
 MODELS = (
@@ -191,5 +194,40 @@ MODELS = (
         copies=True,
         faults={Fault.UNKNOWN: 1},
         probes=("given", "copied", "copy refused"),
+    ),
+    Model(
+        "overwrites_repeated",
+        "a client overwrites the table, hears nothing, and does it again under its token while a command is given",
+        gives=(Give("b", "m"),),
+        overwrites=("o", "o"),
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "JointInserted", "duplicate", "applied late"),
+    ),
+    Model(
+        "overwrites_copied",
+        "the table is overwritten while rows are copied, and the log of the emptied shard goes on below another parent",
+        gives=(),
+        overwrites=("o",),
+        rolls=(1,),
+        copies=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("JointInserted", "copied", "copy refused", "rolled", "applied late"),
+    ),
+    Model(
+        "overwrites_grown",
+        "two clients overwrite the table while a third shard comes",
+        gives=(),
+        overwrites=("o", "p"),
+        grows=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("JointInserted", "MapChanged", "all three emptied", "applied late"),
+    ),
+    Model(
+        "overwrites_freed",
+        "two clients insert under one token, and a third one overwrites the table",
+        gives=(),
+        inserts=2,
+        overwrites=("o",),
+        probes=("JointInserted", "duplicate"),
     ),
 )

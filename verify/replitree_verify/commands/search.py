@@ -8,25 +8,24 @@ from itertools import pairwise
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import AlterEntry, MutateEntry, StorageEntry
+from replitree.protocol.core.entries import AlterEntry, GetEntry, MutateEntry, StorageEntry
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.propose.shards import ProposedInShards
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.joint_insert import JointInserted
-from replitree_verify.commands.model import Model
-from replitree_verify.commands.space import (
+from replitree_verify.commands.logs import (
     PLACE,
-    STORED,
-    CommandsState,
-    Space,
+    commanding_in,
     drops_in,
-    fresh_in,
     given_in,
     inserts_in,
+    is_overwrite,
     log_in,
     shard_of,
     shards_in,
 )
+from replitree_verify.commands.model import Model
+from replitree_verify.commands.space import STORED, CommandsState, Space
 from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.patches.patch import Patch
 
@@ -47,7 +46,11 @@ def broken_by(before: CommandsState, _happened: object, after: CommandsState, _i
     if after.is_anew or before.tree is after.tree:
         return None
     shards = shards_in(after.tree)
-    came = {shard.name: {entry.id for _, entry in fresh_in(before.tree, after.tree, shard)} for shard in shards}
+    came = {
+        shard.name: {name for _, name in commanding_in(after.tree, shard)}
+        - {name for _, name in commanding_in(before.tree, shard)}
+        for shard in shards
+    }
     if len(set(map(frozenset, came.values()))) > 1:
         return f"D5: one commit has brought {came}"
     return None
@@ -83,16 +86,25 @@ def wrong(model: Model, state: CommandsState) -> Iterator[str]:
 
 def wrong_tokens(state: CommandsState) -> Iterator[str]:
     """Give what is wrong with the insert that has the token."""
-    shard, drops = shard_of(0), [index for index, _ in drops_in(state.tree)]
-    inserts = inserts_in(state.tree, shard)
-    for low, high in pairwise((-1, *drops, 1 << 62)):
-        if sum(low < index < high for index in inserts) > 1:
-            yield f"FREED: the token was taken twice between {low} and {high}"
+    shard, log = shard_of(0), log_in(state.tree, shard_of(0))
+    inserts = [(index, token_of(entry)) for index, entry in log if isinstance(entry, GetEntry)]
+    for token in {token for _, token in inserts}:
+        # What was inserted under a token is not dropped by that itself.
+        own = {index for index, its in inserts if its == token}
+        drops = [index for index in drops_in(state.tree) if index not in own]
+        for low, high in pairwise((-1, *drops, 1 << 62)):
+            if sum(low < index < high for index in own) > 1:
+                yield f"FREED: the token {token} was taken twice between {low} and {high}"
     for began, heard in zip(state.began, state.heard, strict=True):
         if isinstance(heard, JointInserted):
             index = dict(heard.written)[shard.name]
             if index is not None and index < began:
                 yield f"FREED: a client hears of {heard.joint} at {index}, which was dropped before it asked"
+
+
+def token_of(entry: GetEntry) -> str:
+    """Return the token of an insert: an overwrite is named after it."""
+    return str(entry.joint).partition("-")[0] if is_overwrite(entry) else "t"
 
 
 def wrong_indexes(state: CommandsState, command: str, told: ProposedInShards) -> Iterator[str]:

@@ -16,15 +16,12 @@ from replitree.protocol.core.entries import (
     AlterEntry,
     Command,
     DropEntry,
-    Entry,
-    GetEntry,
     MutateEntry,
     StorageEntry,
-    decode_entry,
     encode_entry,
 )
 from replitree.protocol.core.layout import Replica, TablePlace
-from replitree.protocol.core.log import encode_log, log_start, next_index
+from replitree.protocol.core.log import encode_log, log_start
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.sharded.shards_command import accept_shards_command
 from replitree.protocol.program.stages import AcceptCommand, Accepted, End, ReportTrouble, Stage
@@ -34,19 +31,29 @@ from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.command import commands
 from replitree.protocol.sharded.creation import NewShard, NewSharded, create_sharded
-from replitree.protocol.sharded.joint_insert import JointInsert, JointInserted, JointOutcome, StreamMoved, joint_insert
+from replitree.protocol.sharded.joint_batch import insert_named
+from replitree.protocol.sharded.joint_insert import JointInsert, JointInserted, JointOutcome, joint_insert
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.sharded.removal import begin_drop
-from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, encode_map, first_map
+from replitree.protocol.sharded.shard_map import Shard, ShardMap, encode_map, first_map
 from replitree.protocol.shares.table_store import sharing_nodes
+from replitree_verify.commands.logs import (
+    NAME,
+    PLACE,
+    ROOT,
+    commanding_in,
+    drops_in,
+    fresh_in,
+    log_in,
+    shard_of,
+    shards_in,
+)
 from replitree_verify.commands.model import Give, Model
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, put
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
-ROOT, NAME = "/c", "d"
-PLACE = layout.sharded(ROOT, NAME)
 SEATS = ("a", "b")
 NOT_BEGUN = -1
 START = fx.LogIndex(0)
@@ -55,11 +62,6 @@ PREPARED = 3
 
 TRIES = 2
 """How often a replica reads the columns for one command."""
-
-
-def shard_of(number: int, incarnation: str = "i") -> TablePlace:
-    """Return the place of a shard."""
-    return places.shard_place(ROOT, NAME, Shard(number), incarnation)
 
 
 REPLICAS = tuple(Replica(shard_of(number), seat) for number, seat in enumerate(SEATS))
@@ -209,10 +211,8 @@ def give(replica: Replica, asked: Give) -> Stage:
 
 
 def insert(joint: JointInsert) -> Stage:
-    """Insert into both shards, and tell."""
-    told = yield from joint_insert(joint, b"a0")
-    assert not isinstance(told, StreamMoved)
-    yield TellInserter(told)
+    """Insert into both shards, or overwrite all, and tell."""
+    yield TellInserter((yield from insert_named(joint, None, b"a0"))[0])
     return None
 
 
@@ -241,30 +241,6 @@ def founded(incarnation: str) -> Tree:
     prepared = Replica(shard_of(1, incarnation), "b")
     nodes += (fx.Create(layout.prepared(prepared, fx.StagingId(f"s{number}"))) for number in range(PREPARED))
     return committed(tree, tuple(nodes))
-
-
-def shards_in(tree: Tree) -> tuple[TablePlace, ...]:
-    """Return the shards that there are; none: the table is being dropped."""
-    node = tree.get(layout.shard_map(PLACE))
-    return () if node is None else tuple(shard_of(number) for number in decode_map(node.value, "").shards)
-
-
-def log_in(tree: Tree, shard: TablePlace) -> tuple[tuple[fx.LogIndex, Entry], ...]:
-    """Return (index, entry) of what the log of a shard still has."""
-    node = tree.get(layout.log(shard))
-    if node is None:
-        return ()
-    index, found = log_start(shard, node).first, list[tuple[fx.LogIndex, Entry]]()
-    while (each := tree.get(layout.log_entry(shard, index))) is not None:
-        entry = decode_entry(each.value, "")
-        found.append((index, entry))
-        index = next_index(index, entry)
-    return tuple(found)
-
-
-def given_in(tree: Tree, shard: TablePlace) -> tuple[tuple[fx.LogIndex, Command], ...]:
-    """Return (index, entry) of each command in the log of a shard."""
-    return tuple((index, entry) for index, entry in log_in(tree, shard) if isinstance(entry, Command))
 
 
 def grown(tree: Tree) -> tuple[fx.Operation, ...]:
@@ -303,6 +279,7 @@ class Space(small_search.Space[CommandsState]):
     @override
     def first(self) -> CommandsState:
         model, count = self.model, len(self.model.gives)
+        joints = model.inserts + len(model.overwrites)
         once = (("grow", model.grows), ("forget", model.forgets), ("drop", model.is_dropped))
         waits = {(what, "") for what, is_there in once if is_there}
         waits |= {("roll", str(shard)) for shard in model.rolls} | {("clean", str(shard)) for shard in model.cleans}
@@ -322,12 +299,12 @@ class Space(small_search.Space[CommandsState]):
             (NOT_BEGUN,) * count,
             (None,) * count,
             (0,) * count,
-            (NOT_BEGUN,) * model.inserts,
+            (NOT_BEGUN,) * joints,
             frozenset(waits),
             (),
             budget_of(model.faults),
-            (None,) * model.inserts,
-            (0,) * model.inserts,
+            (None,) * joints,
+            (0,) * joints,
         )
 
     @override
@@ -423,8 +400,11 @@ class Space(small_search.Space[CommandsState]):
         """Give what a joint insert does."""
         place, what = state.joints[number], f"insert {number}"
         if place == NOT_BEGUN:
-            place = self._kernel.begin(insert, joint_of(number))
-            began = max((index for index, _ in drops_in(state.tree)), default=START)
+            begun = joint_of(number)
+            if number >= self.model.inserts:
+                begun = overwrite_of(number, self.model.overwrites[number - self.model.inserts], state.tree)
+            place = self._kernel.begin(insert, begun)
+            began = max(drops_in(state.tree), default=START)
             state = state._replace(began=put(state.began, number, began))
         effect = self._kernel.effect(place)
         ends: list[tuple[str, CommandsState, Any]] = []
@@ -441,6 +421,8 @@ class Space(small_search.Space[CommandsState]):
                     heard = following.outcome
                     is_again = isinstance(heard, JointInserted) and heard.is_duplicate
                     self.probes.add("duplicate" if is_again else type(heard).__name__)
+                    if isinstance(heard, JointInserted) and len(heard.written) > len(SEATS):
+                        self.probes.add("all three emptied")
                     after, result = after._replace(heard=put(after.heard, number, heard)), None
                 else:
                     after, result = self._perform(after, NOT_BEGUN, 0, following)
@@ -508,7 +490,7 @@ class Space(small_search.Space[CommandsState]):
 
 def copied(state: CommandsState, probes: set[str]) -> Iterator[tuple[str, CommandsState]]:
     """Give what the copy does: it reads the version of `commands`, and checks it in its commit."""
-    node, known = state.tree.get(commands(PLACE)), len(given_in(state.tree, shard_of(0)))
+    node, known = state.tree.get(commands(PLACE)), len(commanding_in(state.tree, shard_of(0)))
     if node is not None and state.copy is None:
         yield "a copy is read", state._replace(copy=Copy(node.version, known))
     elif node is not None and state.copy is not None and state.copy.version >= 0:
@@ -528,17 +510,10 @@ def joint_of(number: int) -> JointInsert:
     return JointInsert(fx.JointId(f"j{number}"), PLACE, fx.BlockId("t"), fx.Version(0), (own, other))
 
 
-def drops_in(tree: Tree) -> tuple[tuple[fx.LogIndex, Command], ...]:
-    """Return (index, entry) of each drop of everything in the log of the first shard."""
-    return tuple((index, entry) for index, entry in given_in(tree, shard_of(0)) if isinstance(entry, DropEntry))
-
-
-def fresh_in(before: Tree, after: Tree, shard: TablePlace) -> tuple[tuple[fx.LogIndex, Command], ...]:
-    """Return (index, entry) of each command that a commit has appended to the log of a shard."""
-    known = {index for index, _ in log_in(before, shard)}
-    return tuple((index, entry) for index, entry in given_in(after, shard) if index not in known)
-
-
-def inserts_in(tree: Tree, shard: TablePlace) -> tuple[fx.LogIndex, ...]:
-    """Return where rows have come into a shard."""
-    return tuple(index for index, entry in log_in(tree, shard) if isinstance(entry, GetEntry))
+def overwrite_of(number: int, token: str, tree: Tree) -> JointInsert:
+    """Return an overwrite whose rows are all of the first shard, as its client has split them by the map that there is."""
+    node, staging = tree.get(layout.shard_map(PLACE)), fx.StagingId(f"s{number}")
+    own = Participant(REPLICAS[0], fx.Epoch(0), staging, (fx.StagedPart("all", 1, 1, ""),), START, is_apart=False)
+    version = fx.Version(0) if node is None else node.version
+    joint = fx.JointId(f"{token}-{number}")
+    return JointInsert(joint, PLACE, fx.BlockId(token), version, (own,), drops=(EVERY_PARTITION,))

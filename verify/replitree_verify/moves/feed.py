@@ -27,7 +27,7 @@ class Fed(NamedTuple):
     row, comes
         The row, and whether it comes or goes.
     of_part
-        Whether it is one of a whole part that comes; otherwise a mutation has changed or deleted it.
+        Whether it is one of a whole part that comes, or goes by an overwrite; otherwise a mutation has changed or deleted it.
     """
 
     row: str
@@ -54,8 +54,7 @@ def fed_in(tree: Tree, shard: int) -> tuple[Fed, ...]:
         opens, feed = advance_shard(opens, step_of(entry, change, opened), of_move=is_of_move(table, entry))
         for unit in feed.units:
             if unit.before is None:
-                assert unit.type == "insert", "nothing is dropped here"
-                fed += (Fed(row, comes=True, of_part=True) for row in rows[unit.part])
+                fed += (Fed(row, comes=unit.type == "insert", of_part=True) for row in rows[unit.part])
                 continue
             before, after = Counter(rows[unit.before]), Counter(rows[unit.part])
             fed += (Fed(row, comes=False, of_part=False) for row in (before - after).elements())
@@ -72,7 +71,7 @@ def wrong_feed(tree: Tree, shown: Counter[str]) -> Iterator[str]:
     if +total != shown or -total:
         yield f"D8: the feed leads to {sorted(total.elements())}, and {sorted(shown.elements())} is shown"
     # No client deletes rows, and each row is inserted once.
-    inserted = Counter(each.row.rstrip("'") for each in fed if each.of_part)
+    inserted = Counter(each.row.rstrip("'") for each in fed if each.of_part and each.comes)
     again = sorted(row for row, count in inserted.items() if count > 1)
     if again:
         yield f"D8: {again} comes more than once"

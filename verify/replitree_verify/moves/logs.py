@@ -19,6 +19,7 @@ from replitree.protocol.core.entries import (
     GetEntry,
     MutateEntry,
     SettleEntry,
+    dropped_partitions,
     quorum_of,
 )
 from replitree.protocol.core.layout import Replica
@@ -71,6 +72,7 @@ def held_in(tree: Tree, shard: int) -> tuple[Held, ...]:
     for index, entry in log_of(tree, SHARDS[shard]):
         match entry:
             case GetEntry():
+                held = tuple(each for each in held if not is_dropped(each.partition, entry))
                 opens = quorum_of(entry) > 0
                 held += tuple(
                     Held(index, part.partition, tuple(part.content_hash.split()), opens) for part in entry.parts
@@ -117,8 +119,17 @@ def due_in(tree: Tree) -> Iterator[str]:
         for index, entry in log:
             if isinstance(entry, GetEntry) and not is_laid(entry) and (not quorum_of(entry) or index in settled):
                 yield from (
-                    f"{row}{_changes(log, index, row)}" for part in entry.parts for row in part.content_hash.split()
+                    f"{row}{_changes(log, index, row)}"
+                    for part in entry.parts
+                    if not any(at > index and is_dropped(part.partition, each) for at, each in log)
+                    for row in part.content_hash.split()
                 )
+
+
+def is_dropped(partition: str, entry: Entry) -> bool:
+    """Whether an entry is of an overwrite that takes the place of what a partition has."""
+    drops = dropped_partitions(entry) if isinstance(entry, GetEntry) else ()
+    return EVERY_PARTITION in drops or partition in drops
 
 
 def _changes(log: tuple[tuple[fx.LogIndex, Entry], ...], index: fx.LogIndex, row: str) -> str:

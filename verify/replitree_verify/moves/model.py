@@ -33,11 +33,15 @@ DESCRIPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A client inserts one row into each of these buckets; `quorum` as of an insert."""
+    """A client inserts one row into each of these buckets; `quorum` as of an insert.
+
+    `overwrites`: they take the place of everything in the table.
+    """
 
     buckets: tuple[int, ...]
     quorum: int = 0
     partition: str = "p"
+    overwrites: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,19 @@ MODELS = (
         inserts=(Put((0, 1)),),
         commands=1,
         probes=("shown", "ended", "refused by a command", "command while on its way"),
+    ),
+    Model(
+        "moves_overwritten",
+        "a client overwrites the table while a bucket moves, with rows of that bucket and of one beside it",
+        inserts=(Put((0, 1), overwrites=True),),
+        probes=("laid", "shown", "ended", "map changed", "refused by a command", "overwritten on its way"),
+    ),
+    Model(
+        "moves_overwritten_elsewhere",
+        "the same, and no row comes where the bucket was or goes to; another client inserts",
+        before=(Put((0, 1)), Put((2,))),
+        inserts=(Put((3,), overwrites=True), Put((1,))),
+        probes=("laid", "shown", "ended", "map changed", "overwritten on its way"),
     ),
     Model(
         "moves_unknown",

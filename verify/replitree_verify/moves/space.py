@@ -23,7 +23,8 @@ from replitree.protocol.core.log import encode_log, next_index
 from replitree.protocol.membership.table import table_nodes
 from replitree.protocol.program.stages import Stage
 from replitree.protocol.sharded.feed import REMOVAL, moved_group
-from replitree.protocol.sharded.joint_insert import JointInsert, MapChanged, joint_insert
+from replitree.protocol.sharded.joint_batch import insert_named
+from replitree.protocol.sharded.joint_insert import JointInsert, MapChanged
 from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval, RowsSum
 from replitree.protocol.sharded.moves.carry import (
     AwaitedInserts,
@@ -152,7 +153,8 @@ def insert(number: int, asked: Put) -> Stage:
     for attempt in range(2):
         node: fx.Node = yield ReadMap()
         shard_map = decode_map(node.value, MAP_PATH)
-        told = yield from joint_insert(_joint_of(number, attempt, asked, shard_map, node.version), b"client")
+        joint = _joint_of(number, attempt, asked, shard_map, node.version)
+        told, _ = yield from insert_named(joint, None, b"client")
         yield Tell(told)
         if not isinstance(told, MapChanged):
             break
@@ -444,6 +446,10 @@ class Space(small_search.Space[MovesState]):
                 match entry:
                     case GetEntry() if is_laid(entry):
                         self.probes.add("laid")
+                    case GetEntry(drops=drops) if drops and any(
+                        is_laid(e) for _, e in opened_in(before, SHARDS.index(shard))
+                    ):
+                        self.probes.add("overwritten on its way")
                     case SettleEntry(insert=its):
                         self.probes.add("shown" if its in laid else "settled")
                     case FailEntry(insert=its):
@@ -465,8 +471,9 @@ def _joint_of(number: int, attempt: int, asked: Put, shard_map: ShardMap, versio
         staging = fx.StagingId(f"{SEATS[shard]}-i{number}.{attempt}")
         parts = (fx.StagedPart(asked.partition, 1, 1, rows),)
         participants.append(Participant(REPLICAS[shard], EPOCH, staging, parts, START, is_apart=False))
-    token = fx.BlockId(f"t{number}")
-    return JointInsert(fx.JointId(f"i{number}.{attempt}"), PLACE, token, version, tuple(participants), asked.quorum)
+    token, drops = fx.BlockId(f"t{number}"), (EVERY_PARTITION,) if asked.overwrites else ()
+    joint = fx.JointId(f"i{number}.{attempt}")
+    return JointInsert(joint, PLACE, token, version, tuple(participants), asked.quorum, drops=drops)
 
 
 def _command(tree: Tree, seat: int, *, is_in_scope: bool) -> fx.Create:

@@ -4,8 +4,8 @@ Rows that fit into one slice (`replitree.storage.rewrite.slices`) stay in memory
 slice, and so do those of each shard when they are split.  Tables over these files are read through the page cache, which the
 kernel takes back when memory is short: an insert needs the memory of a few slices, and room on disk for its rows twice.
 
-Guarantees: the rows of a shard are in the order in which they came.  A file is gone as soon as nobody has its rows any more, also
-if the process dies: it has no name.
+Guarantees: the rows of a shard are in the order in which they came.  A file is gone as soon as nobody has its rows any more,
+also if the process dies: it has no name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from typing import IO
+from typing import IO, Self
 
 import pyarrow as pa
 
@@ -91,7 +91,7 @@ class _TableFile:
         self._schema, self.rows = schema, 0
         self._opened = ExitStack()
 
-    def __enter__(self) -> _TableFile:
+    def __enter__(self) -> Self:
         self._file: IO[bytes] = self._opened.enter_context(tempfile.TemporaryFile(prefix="replitree-rows-"))
         self._sink = self._opened.enter_context(pa.ipc.new_file(self._file, self._schema))
         return self

@@ -33,7 +33,8 @@ upload is gone, nothing was inserted, and the job stages everything again.
 
 A batch of a stream is named by its number in the place of a token.
 
-Absent on purpose: overwrites, and anything else that a joint commit can't do.
+An overwrite is prepared and committed by requests of their own, however few its rows are: its commit concerns all shards, and
+no server may have joined other clients' rows to it.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class JointInsertResult(InsertResult):
     index
         None: each shard has a number line of its own.
     shards
-        (name of the shard, index of its entry) of each shard that got rows; None: the entry has left the log.
+        (name of the shard, index of its entry) of each shard that got rows, and of an overwrite of all shards; None: the entry
+        has left the log.
     """
 
     shards: tuple[tuple[str, int | None], ...] = ()
@@ -194,7 +196,7 @@ class JointInserter:
         while True:
             shard_map, version = self._map or self._read_map()
             pieces = {each.shard: each.rows for each in split_by_shard(rows, self._definition, shard_map)}
-            is_one = len(pieces) == 1 and _is_small(rows)
+            is_one = len(pieces) == 1 and _is_small(rows) and terms.overwrite is None
             done = (self._insert_one if is_one else self._insert)(pieces, version, token, terms, deadline)
             if done is not None:
                 break
@@ -337,9 +339,10 @@ class JointInserter:
     ) -> _Committed | None:
         """Insert few rows of several shards by one request.
 
-        None: they wait for a quorum, or are a batch of a stream; or no server has all of them, or it can't tell.
+        None: they wait for a quorum, are a batch of a stream, or take the place of others; or no server has all of them, or it
+        can't tell.
         """
-        if terms.quorum is not None or terms.batch is not None:
+        if terms.quorum is not None or terms.batch is not None or terms.overwrite is not None:
             return None
         shards = sorted(pieces)
         rows = pa.concat_tables([pieces[shard] for shard in shards])
@@ -439,7 +442,9 @@ class JointInserter:
         own = shares[first]
         others = [share.told for shard, share in sorted(shares.items()) if shard != first]
         body = msgspec.json.encode({"prepared": [own.told, *others]})
-        route = f"/v1/tables/{quote(self._name(first))}/joint?{_query(doubt.token, terms)}"
+        # A server of an earlier version does not know the second route; it would not replace anything.
+        step = "joint" if terms.overwrite is None else "joint/overwrite"
+        route = f"/v1/tables/{quote(self._name(first))}/{step}?{_query(doubt.token, terms)}"
         return self._ask_commit(own.replica, route, body, terms, deadline, doubt)
 
     def _ask_commit(
@@ -512,6 +517,7 @@ def _text(token: str | SentBatch) -> str:
 def _query(token: str | SentBatch, terms: Terms) -> str:
     named = token.said() if isinstance(token, SentBatch) else {"token": token}
     said = {**named, **({} if terms.quorum is None else terms.quorum.said())}
+    said |= {} if terms.overwrite is None else {"overwrite": terms.overwrite}
     return urlencode(said, quote_via=quote, safe="")
 
 

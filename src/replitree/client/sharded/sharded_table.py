@@ -68,7 +68,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "drop_blocks": "drop a range of inserts",
     "drop_consumer": "have consumers",
     "drop_view": "have materialised views",
-    "emptied": "be overwritten",
     "feed_page": "give its change feed in pages: read `changes`",
     "freeze": "be frozen",
     "frozen": "be frozen",
@@ -77,7 +76,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "remove_detached": "have detached parts",
     "remove_frozen": "be frozen",
     "replica": "be used at one replica",
-    "restore_to": "go back to an earlier version",
     "views": "have materialised views",
     "watch_feed": "tell an end of its change feed: take a snapshot, and read its cut",
 }
@@ -187,7 +185,9 @@ class ShardedTable(ShardedFeedTable, ShardedWholeTable):
             As there.
         merge_schema
             As of `Table.insert`.
-        replica, overwrite
+        overwrite
+            As there; of all shards, also of those that get no rows.  An insert that overwrites has no quorum.
+        replica
             Refused: a sharded table can't do that yet.
 
         Returns
@@ -206,7 +206,9 @@ class ShardedTable(ShardedFeedTable, ShardedWholeTable):
 
         if replica is not None:
             raise not_yet(self.name, "insert at one replica")
-        chosen, batch = TableInserter.names(token, txn_app_id, txn_version, deduplicate=deduplicate)
+        chosen, batch = TableInserter.names(
+            token, txn_app_id, txn_version, deduplicate=deduplicate, overwrite=overwrite
+        )
         required = quorum_of(quorum, quorum_timeout_s)
         terms = Terms(chosen, timeout_s, overwrite, required, check_zone(timezone), batch)
         return self.insert_on_terms(data, terms, merge_schema=merge_schema)
@@ -222,8 +224,6 @@ class ShardedTable(ShardedFeedTable, ShardedWholeTable):
         terms
             All else.
         """
-        if terms.overwrite is not None:
-            raise not_yet(self.name, "be overwritten")
         if merge_schema:
             self.merge_schema(data)
         result: JointInsertResult
@@ -240,6 +240,7 @@ class ShardedTable(ShardedFeedTable, ShardedWholeTable):
                     # A stream can't be read again, and columns that are no newer would refuse the same rows.
                     raise
                 result = self.joint.insert(data, terms)
+            result = self.emptied(result, terms.timeout_s) if terms.overwrite == "all" else result
         for name, index in result.shards:
             note_for_frames(self._shard(shard_number(name)), index)
         return result

@@ -7,6 +7,7 @@ under a tag of its shard, and one commit of the client makes the tag that reader
 
 from __future__ import annotations
 
+import secrets
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,7 +22,9 @@ from typing_extensions import override
 from replitree.client.arguments import check_arguments
 from replitree.client.change.command import COMMAND_S, check_id
 from replitree.client.change.streams import Stream, check_stream, read_known
+from replitree.client.insert.terms import TIMEOUT_S, InsertResult
 from replitree.client.read.as_of import AsOf
+from replitree.client.read.scan import LEASE_S
 from replitree.client.read.table_log import as_time
 from replitree.client.sharded.cut_reads import CutOptions
 from replitree.client.sharded.sharded_catalog import read_map, sharded
@@ -53,6 +56,7 @@ from replitree.protocol.upkeep.tags import check_tag_name
 
 if TYPE_CHECKING:
     from replitree.client.sharded.cut_reads import Shards
+    from replitree.client.sharded.joint import JointInsertResult
     from replitree.client.sharded.shard_table import ShardTable
     from replitree.client.sharded.sharded_history import ShardedHistoryEntry
     from replitree.client.sharded.sharded_status import ShardedStatus
@@ -209,6 +213,38 @@ class ShardedWholeTable(Table):
         """Let the table forget a stream; all as of `Table.drop_stream`, over all shards."""
         check_stream(self.name, stream, self.streams())
         self._ask_any("DELETE", f"streams/{quote(stream, safe='')}", dict[str, bool], timeout_s=timeout_s)
+
+    # --- writing in the place of rows -----------------------------------------------------------------------------------
+
+    @override
+    def emptied(self, result: InsertResult, timeout_s: float = TIMEOUT_S) -> JointInsertResult:
+        """Finish an insert that replaces the whole table, as of `Table.emptied`: without rows, all shards are emptied."""
+        from replitree.client.sharded.joint import JointInsertResult
+
+        if isinstance(result, JointInsertResult) and result.outcome != "empty":
+            return result
+        command_id = f"empty-{result.token}" if result.token else None
+        emptied = self.truncate(command_id=command_id, timeout_s=timeout_s)
+        return JointInsertResult(None, 0, "empty", result.token, shards=emptied.shards)
+
+    @override
+    def restore_to(self, version: AsOf, *, token: str | None = None, timeout_s: float = TIMEOUT_S) -> InsertResult:
+        """Make the table what it was at a cut, by one commit over all shards: an insert in the place of everything.
+
+        The rows are read at the cut, of all shards, and are split by the map of now: it does not matter which buckets were
+        moved since.  They are held in memory.  Spark restores a large table by ``INSERT OVERWRITE t SELECT * FROM t VERSION AS
+        OF …``.
+
+        Parameters
+        ----------
+        version
+            A cut, a tag, or a time.
+        token, timeout_s
+            As of `Table.restore_to`; errors, too.
+        """
+        with self.snapshot(as_of=version, lease_s=LEASE_S, timeout_s=timeout_s) as earlier:
+            known_as = secrets.token_hex(16) if token is None else token
+            return self.insert(earlier.scan().to_reader(), known_as, overwrite="all", timeout_s=timeout_s)
 
     # --- the logs -----------------------------------------------------------------------------------------------------
 

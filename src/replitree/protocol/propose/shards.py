@@ -70,7 +70,7 @@ from replitree.protocol.propose.propose import (
     command_block,
 )
 from replitree.protocol.sharded import places
-from replitree.protocol.sharded.command import commanded, commands
+from replitree.protocol.sharded.command import commanded, commands, open_places
 from replitree.protocol.sharded.creation import COMMIT_BYTES_MAX, bytes_of
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map
 from replitree.protocol.state.mutation_scope import SCOPED_FORMAT
@@ -262,23 +262,19 @@ def _read(own: TablePlace, asked: ShardsCommand) -> fx.Procedure[_Shards | None]
         return None
     read = decode_map(found.value, shard_map)
     tables, owners = commanded(own, read), read.shards if asked.owners is None else asked.owners(read)
-    marks: fx.Lists = yield fx.ChildrenMany(tuple(map(layout.open_logs, tables)))
+    ends = yield from open_places(tables)
+    if ends is None:
+        return None
     nodes: tuple[fx.Node | None, ...] = (None,) * (1 + len(tables))
     if asked.settings is not None:
         paths = (places.metadata(place), *map(layout.metadata, tables))
         nodes = (yield fx.GetMany(paths)).nodes
         if None in nodes:
             return None
-    targets: list[_Target] = []
-    for table, names, metadata in zip(tables, marks, nodes[1:], strict=True):
-        if not names:
-            return None
-        below = table.below(max(map(layout.parent_named, names)))
-        number: int | None = yield fx.NextNumber(layout.log_parent(below, below.parent))
-        if number is None:
-            return None
-        end = fx.LogIndex(below.parent * layout.PARENT_ENTRIES + number)
-        targets.append(_Target(below, end, metadata, places.shard_number(table.name) in owners))
+    targets = (
+        _Target(below, end, metadata, places.shard_number(below.name) in owners)
+        for (below, end), metadata in zip(ends, nodes[1:], strict=True)
+    )
     return _Shards(found.version, counter is not None, nodes[0], tuple(targets))
 
 

@@ -13,6 +13,8 @@ The node is made with the table; the first command makes it for a table of a ver
 
 from __future__ import annotations
 
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace, root_of
 from replitree.protocol.sharded.places import shard_place, sharded_name
 from replitree.protocol.sharded.shard_map import ShardMap
@@ -39,3 +41,21 @@ def commanded(shard: TablePlace, shard_map: ShardMap) -> tuple[TablePlace, ...]:
     """
     root, name, incarnation = root_of(shard), sharded_name(shard.name), shard.incarnation.rpartition("-")[0]
     return tuple(shard_place(root, name, number, incarnation) for number in shard_map.shards)
+
+
+def open_places(tables: tuple[TablePlace, ...]) -> fx.Procedure[tuple[tuple[TablePlace, fx.LogIndex], ...] | None]:
+    """Return each table below the open parent of its log, with an index that the log has reached.
+
+    None: one of them is being dropped.  What is read here may have gone on when it is used: the commit proves the parent.
+    """
+    marks: fx.Lists = yield fx.ChildrenMany(tuple(map(layout.open_logs, tables)))
+    found: list[tuple[TablePlace, fx.LogIndex]] = []
+    for table, names in zip(tables, marks, strict=True):
+        if not names:
+            return None
+        below = table.below(max(map(layout.parent_named, names)))
+        number: int | None = yield fx.NextNumber(layout.log_parent(below, below.parent))
+        if number is None:
+            return None
+        found.append((below, fx.LogIndex(below.parent * layout.PARENT_ENTRIES + number)))
+    return tuple(found)

@@ -61,10 +61,10 @@ from replitree.protocol.sharded.joint_insert import (
     JointInsert,
     JointInserted,
     JointOutcome,
-    StreamMoved,
+    MovedOn,
     find_joint,
-    joint_insert,
 )
+from replitree.protocol.sharded.overwrite import insert_or_overwrite, try_insert
 
 TURNS_MAX = 20
 """How often a stream is read again because other drivers have moved it."""
@@ -110,7 +110,8 @@ def insert_named(insert: JointInsert, batch: JointBatch | None, me: bytes) -> fx
     Parameters
     ----------
     insert
-        What is prepared.  The token of a batch is `batch_token`.
+        What is prepared; of an overwrite without the shards that it empties, which are read here.  The token of a batch is
+        `batch_token`.
     batch, me
         The batch; None: the token names the insert.  And the coordinator's process.
 
@@ -119,8 +120,7 @@ def insert_named(insert: JointInsert, batch: JointBatch | None, me: bytes) -> fx
     `NotInserted` with `Why.STREAM`: the stream belongs to another query.  Others as of `joint_insert`.
     """
     if batch is None:
-        named = yield from joint_insert(insert, me)
-        assert not isinstance(named, StreamMoved)
+        named = yield from insert_or_overwrite(insert, me)
         is_duplicate = isinstance(named, JointInserted) and named.is_duplicate
         return named, insert.token if insert.quorum or is_duplicate else None
     own, streams, is_sure = insert.participants[0], TablePlace(insert.place), False
@@ -156,8 +156,8 @@ def insert_named(insert: JointInsert, batch: JointBatch | None, me: bytes) -> fx
         value = StreamValue(batch.of.query, batch.of.batch, fx.StagingId(insert.id), own.log_from)
         if insert.quorum:
             value = msgspec.structs.replace(value, quorum=insert.quorum)
-        outcome = yield from joint_insert(insert, me, decided.move(streams, batch.of, value))
-        if not isinstance(outcome, StreamMoved):
+        outcome = yield from try_insert(insert, me, decided.move(streams, batch.of, value))
+        if not isinstance(outcome, MovedOn):
             return outcome, insert.token if insert.quorum else None
     return fx.NotInserted("other drivers move the stream all the time; try again"), None
 

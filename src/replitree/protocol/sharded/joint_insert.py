@@ -47,8 +47,8 @@ log of its own shard.  If that does not reach back, or no new epoch can be had, 
 *Quorum.*  The insert is open in all its shards from its commit on, and ends in all of them at once
 (`protocol.insert.joint_quorum`).  If it fails, its token is free.
 
-Absent on purpose: notes of drops that have left the logs, shards with materialised views, and inserts that overwrite.  Batches
-of streams are in `protocol.sharded.joint_batch`.
+Absent on purpose: notes of drops that have left the logs, and shards with materialised views.  Batches of streams are in
+`protocol.sharded.joint_batch`, inserts that overwrite in `protocol.sharded.overwrite`.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ from replitree.protocol.core.entries import (
     Entry,
     GetEntry,
     decode_entry,
+    dropped_partitions,
     encode_entry,
     quorum_of,
 )
@@ -89,6 +90,22 @@ GONE = "the sharded table is being dropped, or a token of rows that were dropped
 
 
 @dataclass(frozen=True, slots=True)
+class EmptiedShard:
+    """A shard that an overwrite takes rows from, and brings none.
+
+    Attributes
+    ----------
+    place
+        The shard, below the open parent of its log.
+    log_from
+        An index that its log had reached.
+    """
+
+    place: TablePlace
+    log_from: fx.LogIndex
+
+
+@dataclass(frozen=True, slots=True)
 class JointInsert:
     """An insert into several shards of one sharded table.
 
@@ -108,6 +125,9 @@ class JointInsert:
         How many replicas of each shard must have its rows before the insert counts; 0: it counts at once.
     also
         Tokens of other clients whose rows it has, too; then it has no quorum.
+    drops, emptied
+        Of an overwrite: the partitions, or `EVERY_PARTITION`, that it takes the place of in every shard, and the shards that
+        get no rows (`protocol.sharded.overwrite`).
     """
 
     id: fx.JointId
@@ -117,9 +137,13 @@ class JointInsert:
     participants: tuple[Participant, ...]
     quorum: int = 0
     also: tuple[fx.BlockId, ...] = ()
+    drops: tuple[str, ...] = ()
+    emptied: tuple[EmptiedShard, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.participants
+        assert not (self.drops and (self.quorum or self.also))
+        assert self.drops or not self.emptied
         assert not (self.quorum and self.also)
         assert len({self.token, *self.also}) == 1 + len(self.also)
         assert not self.participants[0].is_apart
@@ -128,15 +152,21 @@ class JointInsert:
     @property
     def entries(self) -> tuple[tuple[TablePlace, GetEntry], ...]:
         """What it appends to the log of each shard; alone in its table it is an insert as any other."""
-        entries: list[tuple[TablePlace, GetEntry]] = []
-        for each in self.participants:
-            entry = GetEntry(each.replica.name, each.staging, each.parts, (), each.schema_version)
-            if self.quorum or len(self.participants) > 1:
-                entry = msgspec.structs.replace(
-                    entry, format=5, quorum=self.quorum or UNSET, joint=self.id, shards=len(self.participants)
-                )
-            entries.append((each.replica.table, entry))
-        return tuple(entries)
+        gets = [
+            (each.replica.table, GetEntry(each.replica.name, each.staging, each.parts, (), each.schema_version))
+            for each in self.participants
+        ]
+        own = gets[0][1]
+        gets += ((each.place, msgspec.structs.replace(own, insert=self._emptying, parts=())) for each in self.emptied)
+        more: dict[str, object] = {"format": 2, "drops": self.drops} if self.drops else {}
+        if self.quorum or len(gets) > 1:
+            more |= {"format": 5, "quorum": self.quorum or UNSET, "joint": self.id, "shards": len(gets)}
+        return tuple((table, msgspec.structs.replace(entry, **more) if more else entry) for table, entry in gets)
+
+    @property
+    def _emptying(self) -> fx.StagingId:
+        """What names the entry of a shard that gets no rows: no replica has staged anything under it."""
+        return fx.StagingId(f"{self.id}-emptied")
 
     @property
     def opens(self) -> tuple[fx.Create, ...]:
@@ -156,8 +186,9 @@ class JointInsert:
     @property
     def inserts(self) -> tuple[ShardInsert, ...]:
         """What its token says of each entry."""
-        its = ((each, each.replica.table) for each in self.participants)
-        return tuple(ShardInsert(shard.name, shard.incarnation, each.staging, each.log_from) for each, shard in its)
+        its = [(each.replica.table, each.staging, each.log_from) for each in self.participants]
+        its += ((each.place, self._emptying, each.log_from) for each in self.emptied)
+        return tuple(ShardInsert(table.name, table.incarnation, staging, begin) for table, staging, begin in its)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +200,7 @@ class JointInserted:
     joint
         The joint insert that has brought them: this one, or with `is_duplicate` the one that had the token before.
     written
-        (shard, index) of each entry; None: it has left the log.
+        (shard, index) of each entry, also of shards that an overwrite only takes rows from; None: it has left the log.
     """
 
     joint: fx.JointId
@@ -183,8 +214,11 @@ class MapChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamMoved:
-    """Certainly nothing was inserted: the stream of a batch does not stand any more where the coordinator has read it."""
+class MovedOn:
+    """Certainly nothing was inserted: what the coordinator has read beside its insert is not so any more.
+
+    That is the stream of a batch, or the logs of the shards that an overwrite empties.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +236,7 @@ JointOutcome: TypeAlias = (
 
 def joint_insert(
     insert: JointInsert, me: bytes, moves: tuple[fx.Operation, ...] = ()
-) -> fx.Procedure[JointOutcome | StreamMoved]:
+) -> fx.Procedure[JointOutcome | MovedOn]:
     """Append the entries of a joint insert to all its shards, in one commit.
 
     Parameters
@@ -212,11 +246,11 @@ def joint_insert(
     me
         The coordinator's process, as in `activate`.
     moves
-        What moves the stream of a batch.
+        What moves the stream of a batch, and what an overwrite proves of the shards that it empties.
 
     Returns
     -------
-    `StreamMoved`: one of these was refused.
+    `MovedOn`: one of these was refused.
 
     After every outcome but `JointInserted` without `is_duplicate` and `InDoubt`, nothing of this insert is in any log, nor will
     be: what was prepared may be abandoned.
@@ -226,12 +260,13 @@ def joint_insert(
     takes: fx.Create | fx.Set = fresh
     unchanged = fx.Check(layout.shard_map(insert.place), insert.map_version)
     proofs = tuple((each, each.proofs(is_own=each is own)) for each in insert.participants)
+    entries = insert.entries
     operations = (
         unchanged,
         *(proof for _, each in proofs for proof in each),
         *insert.opens,
         *moves,
-        *(fx.Create(layout.log_create(shard), encode_entry(entry), sequential=True) for shard, entry in insert.entries),
+        *(fx.Create(layout.log_create(shard), encode_entry(entry), sequential=True) for shard, entry in entries),
     )
     size = sum(len(each.path) + len(getattr(each, "value", b"")) + OPERATION_BYTES for each in (fresh, *operations))
     if size > JOINT_BYTES_MAX:
@@ -246,10 +281,9 @@ def joint_insert(
         fenced: Activated | NoEpoch | Replaced | JointInserted | fx.InDoubt
         match committed:
             case fx.Applied(created=created):
-                shards = tuple(each.replica.table for each in insert.participants)
-                paths = zip(shards, created[-len(shards) :], strict=True)
+                paths = zip(entries, created[-len(entries) :], strict=True)
                 return JointInserted(
-                    insert.id, tuple((shard.name, layout.index_of(shard, path)) for shard, path in paths)
+                    insert.id, tuple((shard.name, layout.index_of(shard, path)) for (shard, _), path in paths)
                 )
             case fx.Refused(operation=operation, reason=fx.Reason.NODE_EXISTS | fx.Reason.BAD_VERSION) if operation in (
                 takes,
@@ -266,8 +300,8 @@ def joint_insert(
                 unchanged,
                 *moves,
             ):
-                is_gone, stale = reason is fx.Reason.NO_NODE, StreamMoved() if operation in moves else MapChanged()
-                # A stream that is not there any more was forgotten.
+                is_gone, stale = reason is fx.Reason.NO_NODE, MovedOn() if operation in moves else MapChanged()
+                # A stream that is not there any more was forgotten, and the log of an emptied shard has gone on.
                 is_dropped = is_gone and operation not in moves
                 return fx.NotInserted(GONE) if is_dropped else stale
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.host(own.replica):
@@ -335,13 +369,17 @@ def _is_free(beside: TablePlace, value: TokenValue) -> fx.Procedure[bool]:
         shard = layout.beside(beside, each.shard)
         found = yield from find_insert(shard, each)
         left = None if found is None else {part.partition for part in found.entry.parts}
+        if left == set():
+            # An overwrite has brought nothing there.
+            continue
 
         def is_last(_: fx.LogIndex, entry: Entry, left: set[str] | None = left) -> bool | None:
-            if not isinstance(entry, DropEntry) or entry.block_min is not None:
-                return None
-            if left is not None and entry.partition != EVERY_PARTITION:
-                left.discard(entry.partition)
-            return True if entry.partition == EVERY_PARTITION or left == set() else None
+            dropped = dropped_partitions(entry) if isinstance(entry, GetEntry) else ()
+            if isinstance(entry, DropEntry) and entry.block_min is None:
+                dropped = (entry.partition,)
+            if left is not None:
+                left.difference_update(dropped)
+            return True if EVERY_PARTITION in dropped or left == set() else None
 
         after = fx.LogIndex(each.log_from) if found is None else fx.LogIndex(found.index + 1)
         if (yield from search_log(shard, after, is_last)) is None:

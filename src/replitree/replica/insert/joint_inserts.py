@@ -10,11 +10,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplitreeError, TooFewReplicas
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.protocol.core.entries import EVERY_PARTITION
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import ROLLED
 from replitree.protocol.insert.quorum import count_replicas
@@ -34,6 +35,7 @@ from replitree.protocol.program.sharded.participant import LetGoRows
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Then
 from replitree.protocol.sharded.joint_batch import JointBatch, batch_token
 from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged, TokensTaken
+from replitree.protocol.sharded.overwrite import parts_of_shards
 from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone
 from replitree.replica.insert.appends import Appends
@@ -42,8 +44,10 @@ from replitree.replica.insert.inserts import Deliver, result_of
 from replitree.replica.insert.prepared_rows import PreparedRows
 from replitree.replica.insert.quorums import PATIENCE_S, Quorums, Wish, quorum_size
 from replitree.replica.kit.evidence import Evidence
+from replitree.replica.kit.payloads import Overwrite
 from replitree.replica.perform.append_doubt import AppendDoubt, Perform
 from replitree.replica.perform.availability import Availability
+from replitree.replica.perform.commit_size import check_insert
 from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.store_performer import StorePerformer
@@ -102,7 +106,14 @@ class JointInserts:
         self._lock = threading.Lock()
         self._waiting: dict[fx.RequestId, PendingInsert] = {}
 
-    def commit(self, body: JointBody, token: str | SentBatch, wish: Wish | None, deliver: Deliver) -> JointCommit:
+    def commit(
+        self,
+        body: JointBody,
+        token: str | SentBatch,
+        wish: Wish | None,
+        deliver: Deliver,
+        overwrite: Overwrite = Overwrite.NOTHING,
+    ) -> JointCommit:
         """Commit a joint insert.
 
         Parameters
@@ -115,11 +126,14 @@ class JointInserts:
             The quorum that is wished for in each shard; None: it counts at once.
         deliver
             Is called with the request when its quorum has ended.
+        overwrite
+            What it takes the place of, in all shards.
 
         Raises
         ------
         BadInput
-            The request can't be right: the token, a share of another table, or a quorum that no shard can have.
+            The request can't be right: the token, a share of another table, or a quorum that no shard can have; or an
+            overwrite replaces more parts than one commit can take back.
         ReadOnly, TooFewReplicas, Unavailable
             Certainly nothing was inserted by this request.
         """
@@ -127,6 +141,8 @@ class JointInserts:
         self._check_own(own)
         self._availability.epoch()
         context, batch, staging, joint = self._context, None, fx.StagingId(own.staging), self._next_joint()
+        if wish is not None and overwrite is not Overwrite.NOTHING:
+            raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
         if isinstance(token, SentBatch):
             block, batch = batch_token(joint), JointBatch(token.of_stream, token.takes_over)
         else:
@@ -134,6 +150,7 @@ class JointInserts:
         quorum = 0 if wish is None else self._needed(wish, others)
         participants = tuple(map(self._participant, others))
         asked = JointRequest(joint, block, fx.Version(body.map_version), staging, participants, quorum, batch)
+        asked = replace(asked, drops=self._drops(body, overwrite))
         rows, number = sum(share.rows for share in body.prepared), self.prepared.next_request()
         ended, outcome = self._run(number, asked, self.prepared.take(asked.own))
         if isinstance(outcome, fx.NotInserted) and outcome.reason == ROLLED:
@@ -280,6 +297,25 @@ class JointInserts:
             fx.LogIndex(share.log_from),
             share.schema_version,
         )
+
+    def _drops(self, body: JointBody, overwrite: Overwrite) -> tuple[str, ...]:
+        """Return what an insert takes the place of, in every shard.
+
+        Raises
+        ------
+        BadInput
+            A shard has more parts of that than the commit can take back that executes it.
+        """
+        written = {share.shard: [part.partition for part in share.parts] for share in body.prepared}
+        drops: tuple[str, ...] = ()
+        if overwrite is Overwrite.ALL:
+            drops = (EVERY_PARTITION,)
+        elif overwrite is Overwrite.PARTITIONS:
+            drops = tuple(sorted({partition for its in written.values() for partition in its}))
+        if drops:
+            for table, held in self._context.performer.look_up(parts_of_shards(self._context.replica.table)):
+                check_insert(Replica(table, self._context.replica.name), written.get(table.name, ()), drops, held)
+        return drops
 
     def _needed(self, wish: Wish, others: list[PreparedShare]) -> int:
         """Return how many replicas of each shard a quorum means now: of a word, as many as the shard with the most needs.

@@ -111,8 +111,8 @@ PROCEDURES: Mapping[str, Procedure] = {
     ),
     "delete_tag": Procedure("takes a name away", "name string not null", _delete_tag, (Parameter("name"),)),
     "restore_to": Procedure(
-        "makes the table what it was at an index, a tag or a time",
-        "index bigint not null, rows bigint not null",
+        "makes the table what it was at an index, a tag or a time; a sharded one at a cut, and then there is no index",
+        "index bigint, rows bigint not null",
         _restore_to,
         (Parameter("version"),),
     ),

@@ -16,7 +16,9 @@ with many tasks brings the rows of each shard together: by Spark's own ``xxhash6
 
 Of a table in an object store the tasks that reach the store put the files of each shard there, into the objects of that shard.
 
-Absent on purpose: overwrites, and changes of columns.
+A job that overwrites takes the place of what all shards have, in step 4; a shard without new rows loses its own.
+
+Absent on purpose: changes of columns.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ from replitree.spark.write.shuffle import has_many_tasks, with_groups
 from replitree.spark.write.store_write import offered
 from replitree.spark.write.task_insert import is_in_reach
 from replitree.spark.write.write_commit import MARK, discard_job, gathered, remove_scratch
-from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of, write_task
+from replitree.spark.write.write_tasks import StagedMessage, WriteJob, job_of, session_mode, write_task
 from replitree.storage.parts.manifest import decode_manifest
 from replitree.storage.rewrite.slices import cut
 from replitree.storage.schema.definition import TableDefinition, decode_definition
@@ -114,10 +116,14 @@ class ShardedJob:
 
 
 class ShardedMessage(WriterCommitMessage):
-    """What one task attempt has staged: some messages for each shard, one after the other."""
+    """What one task attempt has staged: some messages for each shard, one after the other.
+
+    `session_mode`: as of `StagedMessage`, also of an attempt without rows.
+    """
 
     def __init__(self, staged: Sequence[tuple[Shard, StagedMessage]]) -> None:
         self.staged = tuple(staged)
+        self.session_mode = session_mode()
 
 
 # --- plan -----------------------------------------------------------------------------------------------------------------
@@ -231,7 +237,8 @@ def commit_by_shard(
         if shard not in staged:
             discard_job(own, table.http)
     if not staged:
-        return JointInsertResult(None, 0, "empty", terms.token)
+        nothing = JointInsertResult(None, 0, "empty", terms.token)
+        return table.emptied(nothing, terms.timeout_s) if terms.overwrite == "all" else nothing
     filled = {
         shard: FilledUpload(*gathered(job.jobs[shard], table.http, some)) for shard, some in sorted(staged.items())
     }

@@ -127,11 +127,10 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         given = TableInserter.check_token(options.get("inserttoken"), deduplicate=True)
         token = None if batch is not None else given or fresh_token()
         if isinstance(table, ShardedTable):
-            for is_asked, what in ((overwrite, "be overwritten"), ("record" in options, "have its history recorded")):
-                if is_asked:
-                    raise not_yet(table.name, what)
+            if "record" in options:
+                raise not_yet(table.name, "have its history recorded")
             planned = plan_sharded(table, names, seconds(options, TIMEOUT_S), driver_process(), through)
-            return WritePlan(dict(options), planned, token, None, batch)
+            return WritePlan(dict(options), planned, token, replaced, batch)
         number_by = numbering_column(options, table, names, overwrite=overwrite)
         upload = table.inserter.open_upload(seconds(options, TIMEOUT_S), driver_process())
         try:
@@ -196,7 +195,8 @@ def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) 
     """
     if plan.overwrite == "session":
         # Tasks have read the session's setting; a job without tasks has no rows, and leaves the table empty.
-        modes = {message.session_mode for message in messages if isinstance(message, StagedMessage)} - {None}
+        told = (each for each in messages if isinstance(each, StagedMessage | ShardedMessage))
+        modes = {message.session_mode for message in told} - {None}
         plan = replace(plan, overwrite=_mode(modes.pop() or "static") if modes else "all")
     with kept_connection(plan.options) as connection:
         table = open_table(connection, plan.options)

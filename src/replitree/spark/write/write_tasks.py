@@ -150,9 +150,7 @@ class StagedMessage(WriterCommitMessage):
     """
 
     def __init__(self, folder: str, manifests: Sequence[PartManifest], tags: Tags | None = None) -> None:
-        # The session's setting for overwrites: on a worker only the task's context has it.
-        context = TaskContext.get()
-        self.session_mode = context.getLocalProperty(SESSION_MODE) if context is not None else None
+        self.session_mode = session_mode()
         self.folder = folder
         self.manifests = tuple(manifest.encode() for manifest in manifests)
         self.tags = tags
@@ -161,6 +159,12 @@ class StagedMessage(WriterCommitMessage):
     def decoded(self) -> tuple[PartManifest, ...]:
         """Return the manifests."""
         return tuple(map(decode_manifest, self.manifests))
+
+
+def session_mode() -> str | None:
+    """Return the session's setting for overwrites: on a worker only the task's context has it; None: it is not set."""
+    context = TaskContext.get()
+    return context.getLocalProperty(SESSION_MODE) if context is not None else None
 
 
 def write_task(job: WriteJob, batches: Iterator[pa.RecordBatch]) -> StagedMessage:
@@ -255,5 +259,6 @@ __all__ = [
     "WriteJob",
     "job_of",
     "scratch_folder",
+    "session_mode",
     "write_task",
 ]

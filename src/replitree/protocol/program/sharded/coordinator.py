@@ -93,7 +93,7 @@ class JointRequest:
 
     Attributes
     ----------
-    joint, token, map_version, quorum, also
+    joint, token, map_version, quorum, also, drops
         As of `JointInsert`.
     own
         Under which id the coordinator has staged its own rows.
@@ -111,6 +111,7 @@ class JointRequest:
     quorum: int = 0
     batch: JointBatch | None = None
     also: tuple[BlockId, ...] = ()
+    drops: tuple[str, ...] = ()
 
 
 CoordinatorOutcome: TypeAlias = JointOutcome | OwnGone
@@ -142,7 +143,8 @@ def insert_jointly(replica: Replica, request: RequestId, asked: JointRequest) ->
     else:
         own = turn.own
         participants, became = (own, *turn.beside, *asked.others), Became.KEPT
-        insert = JointInsert(asked.joint, place, asked.token, asked.map_version, participants, asked.quorum, asked.also)
+        terms = asked.map_version, participants, asked.quorum, asked.also, asked.drops
+        insert = JointInsert(asked.joint, place, asked.token, *terms)
         outcome, token = yield from insert_named(insert, asked.batch, turn.me)
         if isinstance(outcome, fx.InDoubt | Replaced):
             # First: while its rows are taken, no other request takes a missing token for the proof that nothing was inserted.

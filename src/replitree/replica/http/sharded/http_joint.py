@@ -26,14 +26,14 @@ from replitree.replica.http.bodies import decode, is_quick
 from replitree.replica.http.gate import Tables, seconds, shortened, whole_number
 from replitree.replica.http.http_base import Handlers, json_response, read_body
 from replitree.replica.http.http_insert import CommitBody, sealed_upload
-from replitree.replica.http.insert_requests import InsertRequests
+from replitree.replica.http.insert_requests import InsertRequests, overwrite_of
 from replitree.replica.http.received import read_whole
 from replitree.replica.insert.group_commit import PendingInsert
 from replitree.replica.insert.joint_groups import JointRows, Piece
 from replitree.replica.insert.joint_inserts import JointCommit, joint_result, prepared_share
 from replitree.replica.insert.prepared_rows import KEEP_S, KEEP_S_MAX
 from replitree.replica.insert.quorums import Wish, wish_of
-from replitree.replica.kit.payloads import Payload, StagedUpload
+from replitree.replica.kit.payloads import Overwrite, Payload, StagedUpload
 from replitree.replica.table.table_replica import TableReplica
 from replitree.replica.uploads.upload_commits import UploadCommits
 from replitree.wire.prepared_share import SHARDS_MAX, JointBody, decode_joint_body
@@ -72,6 +72,7 @@ class JointHandlers(Handlers):
             web.delete(f"{table}/prepared/{{staging}}", self._give_up),
             web.get(f"{table}/prepared/{{staging}}/sum", self._sum),
             web.post(f"{table}/joint", self._commit),
+            web.post(f"{table}/joint/overwrite", self._commit),
             web.post(f"{table}/joint/rows", self._insert_rows),
         )
 
@@ -173,16 +174,17 @@ class JointHandlers(Handlers):
     async def _commit(self, request: web.Request) -> web.Response:
         """Commit once, however often it is requested; a repeated request gets the answer of the first one."""
         table, token, wish = self._table(request), _named(request.query), wish_of(request.query)
+        overwrite = overwrite_of(request.query.get("overwrite", ""))
         raw = await read_whole(request)
         body = decode_joint_body(raw)
         patience_s = 0.0 if wish is None else wish.patience_s
         key = (
             table.definition.table_id,
-            xxhash.xxh3_128_hexdigest(b"\0".join((raw, repr(token).encode(), repr(wish).encode()))),
+            xxhash.xxh3_128_hexdigest(b"\0".join((raw, repr((token, wish, overwrite)).encode()))),
         )
 
         async def commit() -> dict[str, object]:
-            return await self._committed(table, body, token, wish)
+            return await self._committed(table, body, token, wish, overwrite)
 
         async with self._inserts.in_time(_text(token), patience_s):
             return json_response(await self._commits.once(key, commit))
@@ -191,6 +193,8 @@ class JointHandlers(Handlers):
         """Insert rows whose shards this server has: prepare them here and commit them, in one request."""
         table, token, wish = self._table(request), _named(request.query), wish_of(request.query)
         map_version = _map_version(request.query)
+        if "overwrite" in request.query:
+            raise BadInput("rows that take the place of others are prepared shard by shard, then committed")
         if wish is None and isinstance(token, str):
             return json_response(await self._grouped(request, token, map_version))
         if "shards" in request.query:
@@ -277,12 +281,19 @@ class JointHandlers(Handlers):
         return found
 
     async def _committed(
-        self, table: TableReplica, body: JointBody, token: str | SentBatch, wish: Wish | None
+        self,
+        table: TableReplica,
+        body: JointBody,
+        token: str | SentBatch,
+        wish: Wish | None,
+        overwrite: Overwrite = Overwrite.NOTHING,
     ) -> dict[str, object]:
         """Commit a joint insert, and wait for its quorum."""
         loop, waiter = asyncio.get_running_loop(), self._inserts.mailbox.expect()
         began = loop.time()
-        committed = await self._in_thread(lambda: table.joint_inserts.commit(body, token, wish, waiter.deliver))
+        committed = await self._in_thread(
+            lambda: table.joint_inserts.commit(body, token, wish, waiter.deliver, overwrite)
+        )
         answer = None if committed.pending is None else await waiter.answer
         table.meter.answered(answer or _answer(committed), committed.rows, loop.time() - began)
         return joint_result(committed, table.replica, _text(token), answer)
