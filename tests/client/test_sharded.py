@@ -12,6 +12,7 @@ import pytest
 
 from replitree.client.admin.doctor import examine
 from replitree.client.connection import Connection
+from replitree.client.sharded.feed.consumer_table import ShardedConsumerTable
 from replitree.client.sharded.feed.feed_table import ShardedFeedTable
 from replitree.client.sharded.joint import JointInserter, JointInsertResult
 from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
@@ -321,7 +322,7 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
 
 def test_every_method_of_a_table_is_either_done_or_refused() -> None:
     names = {name for name in dir(Table) if not name.startswith("_")}
-    kinds = (ShardedTable, ShardedFeedTable, ShardedWholeTable)
+    kinds = (ShardedTable, ShardedConsumerTable, ShardedFeedTable, ShardedWholeTable)
     own = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
     assert names - own - SUPPORTED == set()
     assert set(REFUSED) <= names

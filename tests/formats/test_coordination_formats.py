@@ -62,7 +62,9 @@ from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_
 from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer
 from replitree.protocol.state.registration import View, broken_value, content_of, is_broken, register
 from replitree.protocol.upkeep.consumers import ConsumerValue, decode_consumer, encode_consumer
-from replitree.protocol.upkeep.cut_tags import CutTagValue, TaggedShard, decode_cut_tag, encode_cut_tag
+from replitree.protocol.upkeep.cut_consumers import CUT_CONSUMERS, CutConsumerValue
+from replitree.protocol.upkeep.cut_tags import CUT_TAGS, CutTagValue
+from replitree.protocol.upkeep.named_cuts import KeptShard, NamedCuts
 from replitree.protocol.upkeep.tags import TagValue, decode_tag, encode_tag
 from replitree.wire.identity import Identity, decode_identity
 
@@ -443,18 +445,22 @@ def test_which_joint_insert_has_a_token_and_which_waits_for_its_quorum() -> None
     assert encode_token(waiting) == frozen
 
 
-def test_tags_of_sharded_tables() -> None:
-    shards = (TaggedShard("orders~0", 41, "r1"), TaggedShard("orders~12", 2**40, "r2"))
-    value, frozen = (
-        CutTagValue("5f0c@8589934612", COMMAND, shards, 3, 7, 2**50),
-        (FROZEN / "cut-tag-1.json").read_bytes(),
-    )
-    assert decode_cut_tag(frozen, "here") == value
-    assert encode_cut_tag(value) == frozen
+CUT, SHARDS = "5f0c@8589934612", (KeptShard("orders~0", 41, "r1"), KeptShard("orders~12", 2**40, "r2"))
+NAMED_CUTS: tuple[tuple[str, NamedCuts[Any], Any], ...] = (
+    ("cut-tag-1.json", CUT_TAGS, CutTagValue(CUT, COMMAND, SHARDS, 3, 7, 2**50)),
+    ("cut-consumer-1.json", CUT_CONSUMERS, CutConsumerValue(CUT, COMMAND, SHARDS, 1.5, 2**50, snapshot=True)),
+)
+
+
+@pytest.mark.parametrize(("file", "kind", "value"), NAMED_CUTS)
+def test_tags_and_consumers_of_sharded_tables(file: str, kind: NamedCuts[Any], value: Any) -> None:
+    frozen = (FROZEN / file).read_bytes()
+    assert kind.decode(frozen, "here") == value
+    assert kind.encode(value) == frozen
     with pytest.raises(UnsupportedFormat, match="format 2"):
-        decode_cut_tag(frozen.replace(b'"format":1', b'"format":2'), "here")
+        kind.decode(frozen.replace(b'"format":1', b'"format":2'), "here")
     with pytest.raises(UnsupportedFormat, match="can't be read"):
-        decode_cut_tag(b"{}", "here")
+        kind.decode(b"{}", "here")
 
 
 def test_pointer_names_the_open_inserts() -> None:

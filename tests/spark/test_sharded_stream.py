@@ -221,8 +221,6 @@ def test_what_a_stream_can_not_go_on_with_is_an_error(
     table: ShardedTable, connect: Callable[[object], Connection]
 ) -> None:
     add(table, 0)
-    with pytest.raises(BadInput, match="have consumers"):
-        Query(table, consumer="etl").run()
     query = Query(table, skipChangeCommits="true")
     query.run()
     old = query.start()
@@ -254,3 +252,34 @@ def test_what_is_not_kept_is_an_error_or_is_skipped(connect: Callable[[object], 
     with pytest.raises(OffsetExpired, match="failOnDataLoss=false"):
         query.run()
     assert query.shown(failOnDataLoss="false") == [keys(10)]
+
+
+def test_a_consumer_follows_the_query_and_holds_what_it_has_not_read(table: ShardedTable) -> None:
+    add(table, 0)
+    query = Query(table, consumer="etl")
+    assert query.shown() == [keys(0)]
+    add(table, 10)
+    assert query.shown() == [keys(10)]
+    # It is moved once a second at most: the next start moves it past what the last one has finished.
+    assert query.shown() == []
+    (found,) = table.consumers()
+    assert (found.cut, found.snapshot) == (query.log[-1]["z"], None)
+
+
+def test_a_query_begins_where_its_consumer_stands(table: ShardedTable) -> None:
+    add(table, 0)
+    table.create_consumer("etl")
+    add(table, 10)
+    assert Query(table, consumer="etl", startingVersion="earliest").shown() == [keys(10)]
+
+
+def test_a_checkpoint_that_is_behind_its_consumer_is_refused(table: ShardedTable) -> None:
+    query = Query(table, consumer="etl", startingVersion="latest")
+    assert query.shown() == [[]]
+    add(table, 0)
+    table.move_consumer("etl", table.cut_now("linearizable"))
+    with pytest.raises(BadInput, match="another query has moved it"):
+        query.shown()
+    table.drop_consumer("etl")
+    assert query.shown() == [keys(0)]
+    assert table.consumers()[0].name == "etl"

@@ -28,7 +28,7 @@ OF_SHARDS = (
     "replitree.protocol.core.stamps",
     "replitree.protocol.program.sharded.",
     "replitree.protocol.sharded.",
-    "replitree.protocol.upkeep.cut_tags",
+    "replitree.protocol.upkeep.named_cuts",
 )
 """Where the effects are that only sharded tables need: rooms with a search of their own perform them, and no world does."""
 

@@ -1,4 +1,4 @@
-"""The tags of a sharded table: every order of every model holds, and every mutant is caught."""
+"""The tags and consumers of a sharded table: every order of every model holds, and every mutant is caught."""
 
 from __future__ import annotations
 
@@ -15,8 +15,15 @@ TAGS = SmallModels(
     search=search,
     steps={
         "another-clients-node": 15,
+        "consumer-by-any-map": 15,
+        "consumer-moved-back-over-shards": 23,
+        "consumer-moved-in-one-shard": 17,
         "doubt-taken-for-refusal": 9,
+        "dropped-in-known-shards": 23,
         "made-at-any-version": 20,
+        "mark-of-a-shard-overwritten": 18,
+        "new-shard-at-any-version": 15,
+        "new-shard-holds-nothing": 17,
         "removal-not-counted": 20,
         "shards-left": 14,
     },

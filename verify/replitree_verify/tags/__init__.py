@@ -1,8 +1,8 @@
-"""The checker of the tags of a sharded table: clients make them and delete them, each with a node in every shard.
+"""The checker of the tags and consumers of a sharded table, each with a node in every shard: clients make, move, delete them.
 
 It runs the production procedures in every order of their steps.
 
 Imports: `engine.shared_tree`, `engine.small_search`, `world.faults` and `world.kernel`.
 
-Changes: with `protocol.upkeep.cut_tags`; its counts are pinned.
+Changes: with `protocol.upkeep.named_cuts` and `protocol.upkeep.cut_consumers`; its counts are pinned.
 """

@@ -1,8 +1,9 @@
-"""What is explored of the tags of a sharded table: which clients make and delete a tag of one name, and what goes wrong.
+"""What is explored of the tags and consumers of a sharded table: which clients change one name, and what goes wrong.
 
-The table ``d`` has two shards.  Each client that makes the tag has an id of its own, and takes a cut of its own.  The replica
-of a shard keeps the parts by one commit.  A client that hears that its change is in doubt repeats it with the same id.
-Left out: the parts, and the replica's own doubts, which the models of tags of any table have.
+The table ``d`` has two shards.  Each client that gives the name has an id of its own, and takes a cut of its own.  The replica
+of a shard keeps what it has there by one commit.  A client that hears that its change is in doubt repeats it with the same id.
+A cut lies at its own number in the log of each shard.  Left out: the parts, and the replica's own doubts, which the models of
+tags and consumers of any table have.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from replitree_verify.engine.small_search import Declaration
 from replitree_verify.world.faults import Fault
 
 DESCRIPTIONS: Mapping[str, str] = {
-    "KEPT": "a tag that readers find is kept in each of its shards, at the index that it names",
-    "TRUE": "what a client is told is true: its tag was there, or never will be, or the tag that it has deleted is gone",
+    "KEPT": "what readers find is kept in each of its shards, at the index that it names; a consumer also in new shards",
+    "BACK": "a consumer goes back in no shard, and a hold that has ended stays so",
+    "TRUE": "what a client is told is true: its tag was there, or never will be; the consumer stood where it was moved to",
     "LEFT": "where nothing moves, a shard keeps nothing for a tag that is not there, unless a client has not ended well",
 }
 
@@ -32,11 +34,23 @@ class Model(Declaration):
         How many clients delete it, at any moment.
     attempts
         How often a client asks, at most.
+    of_consumers
+        Whether the name is that of a consumer.
+    moves
+        The cuts to which clients move it.
+    adds
+        How many clients add a shard.
+    ends
+        How many shards may end its hold.
     """
 
     makes: tuple[str, ...]
     deletes: int = 0
     attempts: int = 1
+    of_consumers: bool = False
+    moves: tuple[int, ...] = ()
+    adds: int = 0
+    ends: int = 0
 
 
 MODELS = (
@@ -72,5 +86,45 @@ MODELS = (
         deletes=1,
         faults={Fault.UNKNOWN: 1},
         probes=("made", "other", "torn", "deleted", "none", "in doubt", "applied late"),
+    ),
+    Model(
+        "cut_consumers_moved",
+        "two clients move a consumer, and the answer of a commit is lost",
+        makes=("x",),
+        moves=(20, 30),
+        attempts=2,
+        of_consumers=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("made", "moved", "not moved back", "none", "in doubt", "applied late"),
+    ),
+    Model(
+        "cut_consumers_shard",
+        "a shard comes while a consumer is made and moved, and the answer of a commit is lost",
+        makes=("x",),
+        moves=(20,),
+        adds=1,
+        attempts=2,
+        of_consumers=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("made", "moved", "added", "not added", "held in a new shard"),
+    ),
+    Model(
+        "cut_consumers_dropped",
+        "a shard comes while a consumer is made and dropped",
+        makes=("x",),
+        adds=1,
+        deletes=1,
+        of_consumers=True,
+        probes=("made", "deleted", "added", "not added", "held in a new shard"),
+    ),
+    Model(
+        "cut_consumers_end",
+        "a shard ends the hold of a consumer while it is moved, dropped and made anew",
+        makes=("x",),
+        moves=(20,),
+        deletes=1,
+        ends=1,
+        of_consumers=True,
+        probes=("made", "torn", "moved", "deleted", "hold over"),
     ),
 )

@@ -1,4 +1,4 @@
-"""The states of a model of the tags of a sharded table, and the steps between them."""
+"""The states of a model of the tags or consumers of a sharded table, and the steps between them."""
 
 from __future__ import annotations
 
@@ -6,27 +6,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 from typing_extensions import override
 
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.program.stages import Stage
 from replitree.protocol.sharded import places
-from replitree.protocol.upkeep.cut_tags import (
-    CutTagOutcome,
-    CutTagThere,
-    CutTagTorn,
-    CutTagValue,
-    KeepShard,
-    TaggedShard,
-    TakeCut,
-    decode_cut_tag,
-    delete_cut_tag,
-    make_cut_tag,
+from replitree.protocol.sharded.cut import parse_cut
+from replitree.protocol.sharded.moves.course import Turned, begin, find_moves
+from replitree.protocol.sharded.shard_map import Shard, decode_map, encode_map, first_map, moving, rebalanced
+from replitree.protocol.upkeep.consumers import ConsumerValue, decode_consumer, encode_consumer
+from replitree.protocol.upkeep.cut_consumers import (
+    CUT_CONSUMERS,
+    ConsumerMove,
+    CutConsumerValue,
+    HoldOver,
+    hold_in_new_shard,
+    move_cut_consumer,
 )
-from replitree.protocol.upkeep.tags import TagValue, decode_tag, encode_tag
+from replitree.protocol.upkeep.cut_tags import CUT_TAGS, CutTagValue
+from replitree.protocol.upkeep.named_cuts import (
+    SHARDS_CHANGED,
+    CutName,
+    CutThere,
+    CutTorn,
+    KeepShard,
+    KeptShard,
+    TakeCut,
+    delete_named_cut,
+    make_named_cut,
+)
+from replitree.protocol.upkeep.tags import TagValue, encode_tag
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, put
 from replitree_verify.tags.model import Model
@@ -34,9 +46,9 @@ from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
 ROOT, TABLE, NAME, INCARNATION = "/c", "d", "t", "i"
-SHARDS = (TablePlace("/c/tables/d~0"), TablePlace("/c/tables/d~1"))
+NEW = Shard(2)
 PLACE = layout.sharded(ROOT, TABLE)
-TAG = layout.tag(TablePlace(PLACE), NAME)
+MAP = layout.shard_map(PLACE)
 NOT_BEGUN = -1
 
 
@@ -44,18 +56,15 @@ NOT_BEGUN = -1
 class Tell:
     """A client hears what became of its call; of a deletion that has certainly ended, that the tag was gone."""
 
-    outcome: CutTagOutcome | None
+    outcome: ConsumerMove | Turned | None
 
 
 class Job(NamedTuple):
-    """What one client does; `id` is empty of one that deletes."""
+    """What one client does: it makes the tag or the consumer, moves it to a cut, adds a shard, or deletes it."""
 
+    kind: str
     id: str = ""
-
-    @property
-    def kind(self) -> str:
-        """For people."""
-        return f"make {self.id}" if self.id else "delete"
+    cut: int = 0
 
 
 class TagsState(NamedTuple):
@@ -68,9 +77,11 @@ class TagsState(NamedTuple):
     late
         Commits that are on their way.
     shown
-        The ids of the tags that were there at some time.
+        The ids of the tags that were there at some time; of consumers with the cuts at which they stood.
     doubts
         The jobs whose client was in doubt once, has died, or was refused by a replica.
+    ends
+        How many holds may still end.
     """
 
     tree: Tree
@@ -79,8 +90,9 @@ class TagsState(NamedTuple):
     attempts: tuple[int, ...]
     late: tuple[tuple[fx.Operation, ...], ...]
     budget: Budget
-    shown: frozenset[str] = frozenset()
+    shown: frozenset[tuple[str, str]] = frozenset()
     doubts: frozenset[int] = frozenset()
+    ends: int = 0
 
     @property
     def key(self) -> TagsState:
@@ -88,16 +100,54 @@ class TagsState(NamedTuple):
         return self
 
 
-def make(known_as: str) -> Stage:
-    """Make the tag."""
-    shards = tuple(shard.name for shard in SHARDS)
-    yield Tell((yield from make_cut_tag(ROOT, TABLE, INCARNATION, NAME, fx.EntryId(known_as), shards)))
+def name_of(model: Model) -> CutName[Any]:
+    """Return the name that a model is about."""
+    kind: Any = CUT_CONSUMERS if model.of_consumers else CUT_TAGS
+    return CutName(kind, ROOT, TABLE, NAME)
+
+
+def shards_in(tree: Tree) -> tuple[str, ...]:
+    """Return the names of the shards in the map."""
+    node = tree.get(MAP)
+    assert node is not None
+    return tuple(places.shard_name(TABLE, shard) for shard in decode_map(node.value, MAP).shards)
+
+
+def make(at: CutName[Any], known_as: str) -> Stage:
+    """Give the name."""
+    shards = tuple(places.shard_name(TABLE, Shard(number)) for number in range(2))
+    yield Tell((yield from make_named_cut(at, INCARNATION, fx.EntryId(known_as), shards)))
     return None
 
 
-def delete() -> Stage:
-    """Delete the tag."""
-    yield Tell((yield from delete_cut_tag(ROOT, TABLE, NAME, tuple(shard.name for shard in SHARDS))))
+def delete(at: CutName[Any]) -> Stage:
+    """Delete the name."""
+    shards = tuple(places.shard_name(TABLE, Shard(number)) for number in range(2))
+    yield Tell((yield from delete_named_cut(at, shards)))
+    return None
+
+
+def move(at: CutName[Any], cut: int) -> Stage:
+    """Move the consumer; the client asks each shard where the cut lies."""
+    outcome: ConsumerMove = SHARDS_CHANGED
+    for _ in range(2):
+        node: fx.Node | None = yield fx.Get(MAP)
+        assert node is not None
+        names = [places.shard_name(TABLE, shard) for shard in decode_map(node.value, MAP).shards]
+        outcome = yield from move_cut_consumer(at, parse_cut(f"e@{cut}"), dict.fromkeys(names, cut))
+        if outcome is not SHARDS_CHANGED:
+            break
+    yield Tell(outcome)
+    return None
+
+
+def add() -> Stage:
+    """Add a shard."""
+    found = yield from find_moves(PLACE)
+    assert found is not None
+    weights = {each.shard: each.weight for each in found.map.weights} | {NEW: 1}
+    holds = yield from hold_in_new_shard(ROOT, TABLE, places.shard_name(TABLE, NEW))
+    yield Tell((yield from begin(found, moving(found.map, rebalanced(found.map, weights)), holds)))
     return None
 
 
@@ -111,19 +161,30 @@ class Space(small_search.Space[TagsState]):
     """
 
     def __init__(self, model: Model) -> None:
-        self.model = model
+        self.model, self.at = model, name_of(model)
         self.probes = set[str]()
         self._kernel = Kernel()
-        self.jobs = (*(Job(each) for each in model.makes), *(Job(),) * model.deletes)
+        self.jobs = (
+            *(Job(f"make {each}", each) for each in model.makes),
+            *(Job("delete"),) * model.deletes,
+            *(Job(f"move to {each}", cut=each) for each in model.moves),
+            *(Job("add"),) * model.adds,
+        )
 
     @override
     def first(self) -> TagsState:
-        paths = (ROOT, layout.tables(ROOT), places.all_sharded(ROOT), PLACE, *(shard.path for shard in SHARDS))
-        nodes = (*paths, places.life(PLACE, INCARNATION), layout.shard_map(PLACE))
+        shards = tuple(places.hosted_path(ROOT, places.shard_name(TABLE, Shard(number))) for number in range(3))
+        paths = (ROOT, layout.tables(ROOT), places.all_sharded(ROOT), *shards[: 2 + min(1, self.model.adds)])
+        nodes = (
+            *map(fx.Create, paths),
+            fx.Create(PLACE, INCARNATION.encode()),
+            fx.Create(places.life(PLACE, INCARNATION)),
+            fx.Create(MAP, encode_map(first_map(("k",), {Shard(0): 1, Shard(1): 1}, 4))),
+        )
         count = len(self.jobs)
-        tree = committed(Tree(), tuple(map(fx.Create, nodes)))
         none = (NOT_BEGUN,) * count, (None,) * count, (0,) * count
-        return TagsState(tree, *none, (), budget_of(self.model.faults))
+        tree = committed(Tree(), nodes)
+        return TagsState(tree, *none, (), budget_of(self.model.faults), ends=self.model.ends)
 
     @override
     def is_at_rest(self, state: TagsState, /) -> bool:
@@ -136,8 +197,7 @@ class Space(small_search.Space[TagsState]):
         for number, (job, place) in enumerate(zip(self.jobs, state.threads, strict=True)):
             if place == NOT_BEGUN:
                 attempts = put(state.attempts, number, state.attempts[number] + 1)
-                begun = self._kernel.begin(make, job.id) if job.id else self._kernel.begin(delete)
-                yield f"{job.kind} begins", self._at(state._replace(attempts=attempts), number, begun)
+                yield f"{job.kind} begins", self._at(state._replace(attempts=attempts), number, self._begun(job))
             elif place > END:
                 yield from self._go_on(state, number, place)
                 left = spent(state.budget, Fault.CRASH)
@@ -148,7 +208,30 @@ class Space(small_search.Space[TagsState]):
         for arrival in arrivals(state.tree, state.late):
             if arrival.is_applied:
                 self.probes.add("applied late")
-            yield "a late commit arrives", _seen(state._replace(tree=arrival.tree, late=arrival.late))
+            yield "a late commit arrives", self._seen(state._replace(tree=arrival.tree, late=arrival.late))
+        if state.ends:
+            yield from self._ended(state)
+
+    def _begun(self, job: Job) -> int:
+        """Return where the thread of a job stands at first."""
+        if job.id:
+            return self._kernel.begin(make, self.at, job.id)
+        if job.cut:
+            return self._kernel.begin(move, self.at, job.cut)
+        return self._kernel.begin(add) if job.kind == "add" else self._kernel.begin(delete, self.at)
+
+    def _ended(self, state: TagsState) -> Iterator[tuple[str, TagsState]]:
+        """Let a replica of each shard mark that the hold of the consumer has ended there."""
+        for shard in shards_in(state.tree):
+            parent, path = self.at.of_shard(shard)
+            node = state.tree.get(path)
+            if node is not None and not decode_consumer(node.value, path).expired:
+                over = msgspec.structs.replace(decode_consumer(node.value, path), expired="late")
+                tree = committed(
+                    state.tree,
+                    (fx.Set(parent, b"", fx.ANY_VERSION), fx.Set(path, encode_consumer(over), fx.ANY_VERSION)),
+                )
+                yield f"{shard} ends the hold", state._replace(tree=tree, ends=state.ends - 1)
 
     def _go_on(self, state: TagsState, number: int, place: int) -> Iterator[tuple[str, TagsState]]:
         """Give each way in which the effect of a thread may end."""
@@ -159,7 +242,7 @@ class Space(small_search.Space[TagsState]):
                 for end in ends_of(state.tree, effect.operations, state.budget):
                     after = state._replace(tree=end.tree, budget=end.budget, late=(*state.late, *end.late))
                     stands = self._kernel.step(place, end.outcome)
-                    yield f"{what} {end.told}", _seen(self._at(after, number, stands))
+                    yield f"{what} {end.told}", self._seen(self._at(after, number, stands))
             case KeepShard(shard):
                 tree = self._kept(state.tree, job, shard)
                 if tree is None:
@@ -172,26 +255,31 @@ class Space(small_search.Space[TagsState]):
             case _:
                 yield what, self._at(state, number, self._kernel.step(place, answer(state.tree, effect)))
 
-    def _kept(self, tree: Tree, job: Job, shard: TaggedShard) -> Tree | None:
+    def _kept(self, tree: Tree, job: Job, shard: KeptShard) -> Tree | None:
         """Return the tree when the replica of a shard keeps what a client asks for; None: it refuses."""
-        table = TablePlace(f"{layout.tables(ROOT)}/{shard.shard}")
-        node = tree.get(layout.tag(table, NAME))
+        parent, path = self.at.of_shard(shard.shard)
+        node = tree.get(path)
         if node is not None:
-            return tree if decode_tag(node.value, "").id == job.id else None
-        counts = fx.Set(layout.tags(table), b"", fx.ANY_VERSION) if tree.exists(layout.tags(table)) else None
-        value = encode_tag(TagValue(shard.index, fx.EntryId(job.id), shard.replica, ("p",)))
-        return committed(tree, (counts or fx.Create(layout.tags(table)), fx.Create(layout.tag(table, NAME), value)))
+            return tree if self.at.kind.decode_shard(node.value, path).id == job.id else None
+        counts = fx.Set(parent, b"", fx.ANY_VERSION) if tree.exists(parent) else None
+        if self.model.of_consumers:
+            value = encode_consumer(ConsumerValue(shard.index, fx.EntryId(job.id), "r"))
+        else:
+            value = encode_tag(TagValue(shard.index, fx.EntryId(job.id), shard.replica, ("p",)))
+        return committed(tree, (counts or fx.Create(parent), fx.Create(path, value)))
 
     def _at(self, state: TagsState, number: int, place: int) -> TagsState:
         """Return a state in which a thread stands at a place, or behind what no other thread sees."""
         job = self.jobs[number]
         while place > END and isinstance(effect := self._kernel.effect(place), fx.Sync | TakeCut | Tell):
-            outcome: CutTagValue | None = None
+            outcome: CutTagValue | CutConsumerValue | None = None
             if isinstance(effect, TakeCut):
                 # Each attempt has a cut of its own, and so an index of its own.
                 index = 10 * number + state.attempts[number]
-                shards = tuple(TaggedShard(shard.name, index, "r") for shard in SHARDS)
-                outcome = CutTagValue(f"e@{index}", fx.EntryId(job.id), shards)
+                cut, known_as = f"e@{index}", fx.EntryId(job.id)
+                shards = tuple(KeptShard(shard, index, "r") for shard in shards_in(state.tree))
+                of_consumers = self.model.of_consumers
+                outcome = (CutConsumerValue if of_consumers else CutTagValue)(cut, known_as, shards)
             if isinstance(effect, Tell):
                 state = self._hear(state, number, effect.outcome)
             place = self._kernel.step(place, outcome)
@@ -199,30 +287,41 @@ class Space(small_search.Space[TagsState]):
         again = is_open and state.attempts[number] < self.model.attempts
         return state._replace(threads=put(state.threads, number, NOT_BEGUN if again else place))
 
-    def _hear(self, state: TagsState, number: int, told: CutTagOutcome | None) -> TagsState:
+    def _hear(self, state: TagsState, number: int, told: ConsumerMove | Turned | None) -> TagsState:
         """Let a client hear what became of its call."""
         job = self.jobs[number]
         match told:
-            case CutTagThere(value):
+            case CutThere(value) if job.cut and value is not None:
+                self.probes.add("moved" if parse_cut(value.cut).zxid == job.cut else "not moved back")
+            case CutThere(value):
                 own = value is not None and value.id == job.id
                 self.probes.add(
                     "made" if own else "deleted" if value is not None and not job.id else "other" if job.id else "none"
                 )
-            case CutTagTorn():
+            case CutTorn():
                 self.probes.add("torn")
+            case HoldOver():
+                self.probes.add("hold over")
+            case Turned():
+                self.probes.add("added" if told is Turned.DONE else "not added")
             case fx.InDoubt():
                 self.probes.add("in doubt")
         doubts = state.doubts | {number} if isinstance(told, fx.InDoubt) else state.doubts
         return state._replace(told=put(state.told, number, told), doubts=doubts)
 
+    def found(self, tree: Tree) -> CutTagValue | CutConsumerValue | None:
+        """Return what readers find."""
+        node = tree.get(self.at.path)
+        value: CutTagValue | CutConsumerValue | None = (
+            None if node is None else self.at.kind.decode(node.value, self.at.path)
+        )
+        return value
 
-def tag_in(tree: Tree) -> CutTagValue | None:
-    """Return the tag that readers find."""
-    node = tree.get(TAG)
-    return None if node is None else decode_cut_tag(node.value, TAG)
-
-
-def _seen(state: TagsState) -> TagsState:
-    """Take note of the tag that is there."""
-    tag = tag_in(state.tree)
-    return state if tag is None else state._replace(shown=state.shown | {tag.id})
+    def _seen(self, state: TagsState) -> TagsState:
+        """Take note of what is there."""
+        value = self.found(state.tree)
+        if value is None:
+            return state
+        if len(shards_in(state.tree)) > len(value.shards):
+            self.probes.add("held in a new shard")
+        return state._replace(shown=state.shown | {(value.id, value.cut if self.model.of_consumers else "")})

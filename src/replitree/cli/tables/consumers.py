@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,13 +12,19 @@ from replitree.cli.output import byte_size, confirm
 Consumer = Annotated[
     str, typer.Argument(metavar="CONSUMER", help="Its name: letters, digits, _, . and -, a letter first.")
 ]
-Index = Annotated[int, typer.Argument(metavar="INDEX", min=0, help="Index of the first entry that it has not read.")]
+Position = Annotated[
+    str,
+    typer.Argument(
+        metavar="INDEX",
+        help="Index of the first entry that it has not read; of a sharded table the cut up to which it has.",
+    ),
+]
 From = Annotated[
     str,
     typer.Option(
         "--from",
         metavar="START",
-        help="What it reads first: latest, earliest, snapshot, an index of the log, a time, or a tag.",
+        help="What it reads first: latest, earliest, snapshot, an index of the log, a cut, a time, or a tag.",
     ),
 ]
 Hold = Annotated[
@@ -48,11 +54,11 @@ def list_consumers(table: Name, at: Cluster) -> None:
     with at.connect() as connection:
         found = connection.table(table).consumers()
     value = {"table": table, "consumers": msgspec.to_builtins(found)}
-    columns = ("consumer", "index", "moved (UTC)", "holds for", "bytes at most", "state")
+    columns = ("consumer", "position", "moved (UTC)", "holds for", "bytes at most", "state")
     rows = [
-        # The index as text: it is copied into other commands.
+        # The position as text: it is copied into other commands.
         (
-            *(each.name, f"{each.index}", f"{each.time:%Y-%m-%d %H:%M:%S}", f"{each.hold_s / 3600:,.1f} h"),
+            *(each.name, f"{each.position}", f"{each.time:%Y-%m-%d %H:%M:%S}", f"{each.hold_s / 3600:,.1f} h"),
             byte_size(each.bytes_max),
             f"expired: {each.expired}" if each.expired else "snapshot first" if each.snapshot is not None else "holds",
         )
@@ -87,18 +93,20 @@ def create_consumer(
             timeout_s=how.wait,
         )
     value = {"table": table, **msgspec.to_builtins(made)}
-    how.out.result(value, f"consumer {consumer} of {table} begins at {made.index}")
+    how.out.result(value, f"consumer {consumer} of {table} begins at {made.position}")
 
 
 @app.command("move")
 @on_cluster
-def move_consumer(table: Name, consumer: Consumer, index: Index, at: Cluster) -> None:
-    """Say that a consumer has read everything below an index."""
+def move_consumer(table: Name, consumer: Consumer, index: Position, at: Cluster) -> None:
+    """Say that a consumer has read everything below an index, or up to a cut."""
     check_name(table)
+    position: Any = int(index) if index.isdecimal() else index
     with at.connect() as connection:
-        connection.table(table).move_consumer(consumer, index)
+        connection.table(table).move_consumer(consumer, position)
     at.out.result(
-        {"table": table, "consumer": consumer, "index": index}, f"consumer {consumer} of {table} stands at {index}"
+        {"table": table, "consumer": consumer, "index": position},
+        f"consumer {consumer} of {table} stands at {position}",
     )
 
 

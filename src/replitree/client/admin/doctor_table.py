@@ -237,7 +237,8 @@ def _consumers(table: TableState) -> Iterator[DoctorFinding]:
                 Severity.WARNING,
                 "consumer-expired",
                 f"the hold of consumer {name} of {table.name} has ended at {worst.index}, because {worst.expired}",
-                f"drop it (replitree consumers drop {table.name} {name}), and let its reader begin anew with a snapshot",
+                f"drop it (replitree consumers drop {sharded_name(table.name)} {name}), and let its reader begin anew with a"
+                " snapshot",
                 table.name,
             )
         elif worst.used >= CONSUMER_USED:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import msgspec
@@ -19,6 +20,7 @@ from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.routing import Router
 from replitree.errors import BadInput, SnapshotExpired, Unavailable
+from replitree.protocol.sharded.cut import parse_cut
 from replitree.protocol.upkeep.consumers import HOLD_BYTES_MAX, check_consumer_name
 from replitree.storage.schema.retention import keep_seconds, parse_keep
 from replitree.wire.feed_errors import ConsumerExpired
@@ -108,23 +110,15 @@ class TableConsumers(ChangingTable):
         OutcomeUnknown
             There may be one: repeat it with the same id.
         """
-        hold_s, known_as = keep_seconds(parse_keep(hold, "hold")), check_id(command_id)
-        if check_consumer_name(name) and (hold_s is None or bytes_max < 1):
-            raise BadInput(f"hold is a time, as in '7 days', and bytes_max is above 0, not {hold!r} and {bytes_max}")
+        hold_s, known_as = check_limits(hold, bytes_max), check_id(command_id)
+        check_consumer_name(name)
         body = {"name": name, "id": known_as, "index": self._where(start, timeout_s), "snapshot": start == "snapshot"}
-        body |= {"hold_s": float(hold_s or 0), "bytes_max": bytes_max, "min_index": self._written.highest + 1}
-        # With one id it may be asked for again: a replica that finds the consumer answers with it.
-        try:
-            self._commander.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s, known_as=known_as)
-        except SnapshotExpired:
-            # Another replica may keep more; those that do not, or do not answer, are passed by.
-            for replica in (each.name for each in self._commander.replicas() if each.active):
-                at = Commander(self.name, self._catalog, self._http, Router(self._catalog, self.name, replica))
-                with suppress(SnapshotExpired, Unavailable):
-                    at.ask("POST", "consumers", _Stands, body, timeout_s=timeout_s, known_as=known_as)
-                    break
-            else:
-                raise
+        body |= {"hold_s": hold_s, "bytes_max": bytes_max, "min_index": self._written.highest + 1}
+
+        def at(replica: str) -> Commander:
+            return Commander(self.name, self._catalog, self._http, Router(self._catalog, self.name, replica))
+
+        make_consumer(self._commander, at, body, known_as, timeout_s)
         return self._consumer(name)
 
     def move_consumer(self, name: str, index: int, *, timeout_s: float = COMMAND_S) -> None:
@@ -189,12 +183,7 @@ class TableConsumers(ChangingTable):
             return start or 0
         found = self._consumer(consumer)
         if found.expired:
-            raise ConsumerExpired(
-                f"the hold of consumer {consumer} of table {self.name} ended at {found.time:%Y-%m-%d %H:%M:%S} UTC, when it"
-                f" stood at {found.index}, because {found.expired}. What it has not read may be gone: drop it, and create it"
-                " again with 'snapshot'",
-                found.index,
-            )
+            raise expired_error(self.name, consumer, found.index, found.expired, found.time)
         if found.snapshot is not None:
             raise BadInput(
                 f"consumer {consumer} begins with a snapshot that it has not read: read the table as_of={found.snapshot}, and"
@@ -216,4 +205,60 @@ class TableConsumers(ChangingTable):
         return start if isinstance(start, int) else end
 
 
-__all__ = ["HOLD", "TableConsumers"]
+def check_limits(hold: str, bytes_max: int) -> float:
+    """Return for how many seconds a consumer holds.
+
+    Raises
+    ------
+    BadInput
+        A limit is wrong.
+    """
+    hold_s = keep_seconds(parse_keep(hold, "hold"))
+    if hold_s is None or bytes_max < 1:
+        raise BadInput(f"hold is a time, as in '7 days', and bytes_max is above 0, not {hold!r} and {bytes_max}")
+    return float(hold_s)
+
+
+def make_consumer(
+    commander: Commander, at: Callable[[str], Commander], body: Mapping[str, Any], known_as: str, timeout_s: float
+) -> None:
+    """Have a replica make a consumer of a table with one log; errors as of `TableConsumers.create_consumer`.
+
+    Parameters
+    ----------
+    commander, at
+        Asks any replica; returns what asks one.
+    body, known_as, timeout_s
+        The request, the id in it, and when to give up, in seconds.
+    """
+    # With one id it may be asked for again: a replica that finds the consumer answers with it.
+    asked = dict(body)
+    try:
+        commander.ask("POST", "consumers", _Stands, asked, timeout_s=timeout_s, known_as=known_as)
+    except SnapshotExpired:
+        # Another replica may keep more; those that do not, or do not answer, are passed by.
+        for replica in (each.name for each in commander.replicas() if each.active):
+            with suppress(SnapshotExpired, Unavailable):
+                at(replica).ask("POST", "consumers", _Stands, asked, timeout_s=timeout_s, known_as=known_as)
+                return
+        raise
+
+
+def expired_error(table: str, name: str, stood: int | str, why: str, at: datetime) -> ConsumerExpired:
+    """Return the error of a reader whose consumer holds nothing any more.
+
+    Parameters
+    ----------
+    table, name
+        The names of the table and of the consumer.
+    stood, why, at
+        The index or cut where it stood when its hold ended, why that was, and when.
+    """
+    return ConsumerExpired(
+        f"the hold of consumer {name} of table {table} ended at {at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, when it stood at"
+        f" {stood}, because {why}. What it has not read may be gone: drop it, and create it again with 'snapshot'",
+        stood if isinstance(stood, int) else parse_cut(stood).zxid,
+    )
+
+
+__all__ = ["HOLD", "TableConsumers", "check_limits", "expired_error", "make_consumer"]

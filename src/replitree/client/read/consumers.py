@@ -44,6 +44,11 @@ class Consumer(msgspec.Struct, frozen=True, kw_only=True):
     expired: str
     replica: str
 
+    @property
+    def position(self) -> int:
+        """Where it stands, as people copy it into commands."""
+        return self.index
+
 
 def all_consumers(table: TablePlace) -> fx.Procedure[tuple[Consumer, ...]]:
     """Return the consumers, by name."""

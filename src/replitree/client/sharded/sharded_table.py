@@ -23,13 +23,12 @@ from replitree.client.read.as_of import AsOf
 from replitree.client.read.read_options import check_condition
 from replitree.client.read.scan import FRAME_LEASE_S
 from replitree.client.sharded.cut_reads import CutOptions, CutReads, Shards
-from replitree.client.sharded.feed.feed_table import ShardedFeedTable
+from replitree.client.sharded.feed.consumer_table import ShardedConsumerTable
 from replitree.client.sharded.shard_table import ShardTable
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
 from replitree.client.sharded.shards_commander import ShardsCommander
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.sharded.union import ShardedScan, ShardedSnapshot, not_yet
-from replitree.client.sharded.whole_table import ShardedWholeTable
 from replitree.client.table import SNAPSHOT_S, Table
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.frames import frames, is_frame, note_for_frames
@@ -59,20 +58,16 @@ OPTIMIZE_S = 3_600.0
 REFUSED: Final[Mapping[str, str]] = {
     "attach": "attach parts",
     "backfill_view": "have materialised views",
-    "consumers": "have consumers",
-    "create_consumer": "have consumers",
     "create_view": "have materialised views",
     "detached": "have detached parts",
     "detached_everywhere": "have detached parts",
     "detach_partition": "detach partitions",
     "drop_blocks": "drop a range of inserts",
-    "drop_consumer": "have consumers",
     "drop_view": "have materialised views",
     "feed_page": "give its change feed in pages: read `changes`",
     "freeze": "be frozen",
     "frozen": "be frozen",
     "frozen_everywhere": "be frozen",
-    "move_consumer": "have consumers",
     "remove_detached": "have detached parts",
     "remove_frozen": "be frozen",
     "replica": "be used at one replica",
@@ -83,7 +78,7 @@ REFUSED: Final[Mapping[str, str]] = {
 
 
 @check_arguments
-class ShardedTable(ShardedFeedTable, ShardedWholeTable):
+class ShardedTable(ShardedConsumerTable):
     """A sharded table of a cluster.  Any thread may use it.
 
     Made by `Connection.table` and `Connection.create_table`.

@@ -1,7 +1,7 @@
 """What a sharded table has as a whole beside its rows: its status, versions, streams, tags and history, and whether it merges.
 
 Streams and tags are nodes below ``sharded/<D>``.  A replica of any shard forgets a stream.  A tag is made in three steps
-(`replitree.protocol.upkeep.cut_tags`): the client takes a snapshot at a cut, the replicas that have it keep its parts, each
+(`replitree.protocol.upkeep.named_cuts`): the client takes a snapshot at a cut, the replicas that have it keep its parts, each
 under a tag of its shard, and one commit of the client makes the tag that readers find.
 """
 
@@ -39,17 +39,18 @@ from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.sharded.cut import CutLevel, parse_cut
 from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.shard_map import Shard
-from replitree.protocol.upkeep.cut_tags import (
-    CutTagOutcome,
-    CutTagThere,
-    CutTagTorn,
-    CutTagValue,
+from replitree.protocol.upkeep.cut_tags import CUT_TAGS, CutTagValue, decode_cut_tag
+from replitree.protocol.upkeep.named_cuts import (
+    CutName,
+    CutOutcome,
+    CutThere,
+    CutTorn,
+    CutValue,
     KeepShard,
-    TaggedShard,
+    KeptShard,
     TakeCut,
-    decode_cut_tag,
-    delete_cut_tag,
-    make_cut_tag,
+    delete_named_cut,
+    make_named_cut,
 )
 from replitree.protocol.upkeep.named_nodes import NotChanged
 from replitree.protocol.upkeep.tags import check_tag_name
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from replitree.client.sharded.union import ShardedSnapshot
 
 _T = TypeVar("_T")
+_Value = TypeVar("_Value", bound=CutValue)
 
 TAG_LEASE_S = 600.0
 """How long a snapshot is kept until it has a tag, in seconds."""
@@ -328,17 +330,17 @@ class ShardedWholeTable(Table):
         known_as, shards = EntryId(check_id(command_id)), self.find(None).all
         deadline, incarnation = time.monotonic() + timeout_s, read_map(self._catalog, self.name).incarnation
         level: CutLevel | None = "linearizable" if as_of is None else None
-        steps = make_cut_tag(*self._named, incarnation, name, known_as, [shard.name for shard in shards])
+        steps = make_named_cut(self._tag_name(name), incarnation, known_as, [shard.name for shard in shards])
 
         def take(held: ExitStack) -> CutTagValue:
             options = CutOptions(level, self._cut_at(as_of), timeout_s=timeout_s, lease_s=TAG_LEASE_S)
             taken = held.enter_context(self._taken(options))
             assert taken.cut is not None, "it is no eventual read"
-            tagged = tuple(TaggedShard(each.definition.name, each.index, each.replica) for each in taken.shards)
+            tagged = tuple(KeptShard(each.definition.name, each.index, each.replica) for each in taken.shards)
             parts = [part.manifest.bytes for shard in taken.shards for part in shard.parts]
             return CutTagValue(taken.cut, known_as, tagged, len(parts), taken.rows, sum(parts))
 
-        def keep(each: TaggedShard) -> None:
+        def keep(each: KeptShard) -> None:
             body = {"name": name, "id": known_as, "as_of": each.index}
             at = self._shard(shard_number(each.shard)).replica(each.replica).commander
             left = max(1.0, deadline - time.monotonic())
@@ -354,7 +356,7 @@ class ShardedWholeTable(Table):
                         return keep(shard)
                 return self._catalog.perform(effect)
 
-            made = self._told_of(run(steps, perform), known_as)
+            made = told_of("tag", run(steps, perform), known_as)
         found = None if made is None else self._find_tag(name)
         if made is None or found is None:
             raise BadInput(f"tag {name!r} was made, and deleted by another client a moment later")
@@ -390,8 +392,8 @@ class ShardedWholeTable(Table):
         """
         del timeout_s
         names = [shard.name for shard in self.find(None).all]
-        deleted = self._catalog.run(delete_cut_tag(*self._named, check_tag_name(name), names))
-        if self._told_of(deleted, "") is None:
+        deleted = self._catalog.run(delete_named_cut(self._tag_name(check_tag_name(name)), names))
+        if told_of("tag", deleted, "") is None:
             others = ", ".join(tag.name for tag in self.tags())
             raise BadInput(f"table {self.name} has no tag {name!r}; it has {others or 'none'}")
 
@@ -426,9 +428,8 @@ class ShardedWholeTable(Table):
             raise BadInput(f"table {self.name} has no tag {name!r}; it has {others or 'none'}")
         return found.cut
 
-    @property
-    def _named(self) -> tuple[str, str]:
-        return self._catalog.root, self.name
+    def _tag_name(self, name: str) -> CutName[CutTagValue]:
+        return CutName(CUT_TAGS, self._catalog.root, self.name, name)
 
     def _find_tag(self, name: str) -> CutTag | None:
         path = layout.tag(self._place, name)
@@ -446,22 +447,6 @@ class ShardedWholeTable(Table):
             parts=value.parts,
             rows=value.rows,
             bytes=value.bytes,
-        )
-
-    @staticmethod
-    def _told_of(outcome: CutTagOutcome, known_as: str) -> CutTagValue | None:
-        """Return the tag that a change of its nodes has found, or raise what became of the change."""
-        match outcome:
-            case CutTagThere(value):
-                return value
-            case CutTagTorn(shard):
-                raise ReplicaUnavailable(
-                    f"no tag was made: another client has deleted it in shard {shard} meanwhile; try again"
-                )
-            case NotChanged(reason):
-                raise ReplicaUnavailable(f"no tag was changed: {reason}")
-        raise OutcomeUnknown(
-            "the answer of coordination was lost: the tag may be changed; try again with the same id", known_as
         )
 
     # --- asking -------------------------------------------------------------------------------------------------------
@@ -486,4 +471,35 @@ class ShardedWholeTable(Table):
         raise refused
 
 
-__all__ = ["CutTag", "ShardedWholeTable"]
+def told_of(what: str, outcome: CutOutcome[_Value], known_as: str) -> _Value | None:
+    """Return what a change of a named cut has found, or raise what became of the change.
+
+    Parameters
+    ----------
+    what
+        What has the name: "tag".
+    outcome, known_as
+        What became of the change, and the id of the command.
+
+    Raises
+    ------
+    ReplicaUnavailable
+        Nothing was changed.
+    OutcomeUnknown
+        It may be changed.
+    """
+    match outcome:
+        case CutThere(value):
+            return value
+        case CutTorn(shard):
+            raise ReplicaUnavailable(
+                f"no {what} was made or moved: another client has deleted it in shard {shard} meanwhile; try again"
+            )
+        case NotChanged(reason):
+            raise ReplicaUnavailable(f"no {what} was changed: {reason}")
+    raise OutcomeUnknown(
+        f"the answer of coordination was lost: the {what} may be changed; try again with the same id", known_as
+    )
+
+
+__all__ = ["CutTag", "ShardedWholeTable", "told_of"]

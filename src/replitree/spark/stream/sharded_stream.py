@@ -15,7 +15,7 @@ offset                                                         what it says
 Order of a batch, and guarantees: as of `replitree.spark.stream.stream_read`.  While nothing happens, one request waits at a
 replica of each shard; every `LOOK_S` coordination is asked for the map, and each shard for a cut.
 
-Absent on purpose: consumers, which a sharded table does not have yet.
+Its ``consumer`` is moved as that of any table (`replitree.spark.stream.stream_consumer`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from replitree.client.change.command import COMMAND_S
 from replitree.client.read.feed import FeedPage, FeedUnit
 from replitree.client.read.feed_watch import FeedWatch
 from replitree.client.sharded.feed.sharded_feed import ShardedChanges
 from replitree.client.sharded.shard_table import ShardTable
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.sharded.side_by_side import SideBySide
-from replitree.client.sharded.union import not_yet
 from replitree.errors import BadInput, ReplitreeError, SchemaMismatch, SnapshotExpired
 from replitree.protocol.core.stamps import Zxid
 from replitree.protocol.sharded.cut import Cut, CutLevel, parse_cut
@@ -46,7 +46,8 @@ from replitree.spark.stream.admission import Amount, Limits, NotAppendOnly, amou
 from replitree.spark.stream.positions import SNAPSHOT, VERSION, Beginning, Offset, decode_offset
 from replitree.spark.stream.snapshot_batch import snapshot_partitions
 from replitree.spark.stream.source_options import TIME, StreamOptions
-from replitree.wire.feed_errors import OffsetExpired, SchemaChanged, TableReplaced
+from replitree.spark.stream.stream_consumer import StreamConsumer, number_of
+from replitree.wire.feed_errors import ConsumerExpired, OffsetExpired, SchemaChanged, TableReplaced
 
 LOOK_S = 5.0
 """How often a stream without new rows asks for the map and for a new cut, in seconds."""
@@ -134,11 +135,6 @@ class ShardedStream:
         The table.
     now_ms
         Asks coordination for the time, in milliseconds since 1970.
-
-    Raises
-    ------
-    BadInput
-        A consumer is asked for.
     """
 
     def __init__(
@@ -149,10 +145,10 @@ class ShardedStream:
         table: ShardedTable,
         now_ms: Callable[[], int],
     ) -> None:
-        if stream.consumer is not None:
-            raise not_yet(table.name, "have consumers: leave out the option consumer")
         self._options, self._schema, self._stream, self._table = options, schema, stream, table
         self._beside, self._now_ms, self._watches = SideBySide(), now_ms, dict[str, FeedWatch]()
+        name = stream.consumer
+        self._consumer = None if name is None else StreamConsumer(name, table, stream.timeout_s)
         self._target: str | None = None
         self._newest: CutPosition | None = None
         # Up to where the log of each shard has nothing that was not looked at.
@@ -177,11 +173,19 @@ class ShardedStream:
         Errors as of `replitree.spark.stream.stream_read.TableStream.latest`.
         """
         at = decode_cut_offset(start)
+        if isinstance(at, CutPosition):
+            self._check_consumer(at, at.cut)
         found = self._begun(at, limits) if isinstance(at, Beginning) else self._next(at, limits)
         if found is None:
+            # Spark asks for the next batch when the last one is finished, and commits that only with the next one.
+            self._move_consumer(at)
             return start
         self._moved_at, self._has_entries = time.monotonic(), False
         return found.encode()
+
+    def commit(self, end: Offset) -> None:
+        """Take note that everything up to an offset was read: the consumer moves there, if the stream has one."""
+        self._move_consumer(decode_cut_offset(end))
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return the tasks of a batch; errors as of `replitree.spark.stream.stream_read.TableStream.partitions`."""
@@ -195,6 +199,8 @@ class ShardedStream:
                     f"the checkpoint goes backwards: its batch begins at {before.cut} of table {self._table.name}, and ends at"
                     f" {to.cut}. Its files were changed: begin with a new checkpoint"
                 )
+        begins = before.cut if isinstance(before, CutPosition) else to.begin
+        self._check_consumer(to, begins or to.cut)
         if to.where == SNAPSHOT:
             return self._snapshot(to)
         begin = to.begin or (before.cut if isinstance(before, CutPosition) else to.cut)
@@ -216,9 +222,13 @@ class ShardedStream:
         # Before the cut: what comes behind it has a later time.
         us = 1_000 * self._now_ms() - 1
         end = self._target or self._end("linearizable")
+        known = None if self._consumer is None else self._consumer.find()
+        if known is not None:
+            return self._resumed(end, known, limits)
         if where == SNAPSHOT:
             if limits.any:
                 _log.warning("the first batch of table %s is all that it has: limits do not cut it", self._table.name)
+            end = end if self._consumer is None else self._reached(self._consumer.make(None))
             return CutPosition(origin, end, end, where, us)
         if where == "latest":
             begin = end
@@ -235,8 +245,46 @@ class ShardedStream:
             )
         if parse_cut(begin).zxid > parse_cut(end).zxid:
             raise BadInput(f"startingVersion={begin} is later than {end}, which is now: give an earlier cut, or latest")
+        if self._consumer is not None:
+            self._consumer.make(begin)
         stopped, _ = self._admitted(CutPosition(origin, begin), end, limits)
         return CutPosition(origin, stopped.cut, stopped.begin or begin, where)
+
+    def _resumed(self, end: str, consumer: Any, limits: Limits) -> CutPosition:
+        """Return the end of batch 0 of a query whose consumer is there already: it begins where that stands."""
+        cut, origin = self._reached(consumer.cut), self._table.origin
+        if consumer.snapshot is not None:
+            # The cut was taken before the consumer's node was written, and that took no longer than a request may.
+            us = round(1_000_000 * (consumer.time.timestamp() - COMMAND_S))
+            return CutPosition(origin, cut, cut, SNAPSHOT, us)
+        stopped, _ = self._admitted(CutPosition(origin, cut), max(end, cut, key=number_of), limits)
+        return CutPosition(origin, stopped.cut, stopped.begin or cut, cut)
+
+    def _reached(self, cut: str) -> str:
+        """Return a cut; a query that is to end does not end before it."""
+        if self._target is not None:
+            self._target = max(self._target, cut, key=number_of)
+        return cut
+
+    def _check_consumer(self, at: CutPosition, cut: str) -> None:
+        """Check once that the consumer agrees with the checkpoint, whose next batch begins at a cut."""
+        if self._consumer is None or self._consumer.is_checked:
+            return
+        # A table of this name may be another one, which has no such consumer.
+        self._check_same(at, self._table.origin)
+        try:
+            self._consumer.check(cut)
+        except ConsumerExpired:
+            raise
+        except OffsetExpired:
+            # It begins where the feed does, if the stream may.
+            earliest = self._table.feed_from(timeout_s=self._stream.timeout_s)
+            gone = OffsetExpired(f"the feed begins at {earliest}", number_of(earliest))
+            self._consumer.make(self._behind_loss(cut, earliest, gone))
+
+    def _move_consumer(self, at: Beginning | CutPosition) -> None:
+        if self._consumer is not None and isinstance(at, CutPosition):
+            self._consumer.move(at.cut)
 
     def _next(self, at: CutPosition, limits: Limits) -> CutPosition | None:
         """Return the end of a batch that begins where another one has ended; None: there is nothing new."""

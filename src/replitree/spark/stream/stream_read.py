@@ -35,7 +35,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from pyspark.sql.datasource import InputPartition
@@ -59,7 +59,6 @@ from replitree.wire.feed_errors import ConsumerExpired, FeedGap, OffsetExpired, 
 
 if TYPE_CHECKING:
     from replitree.client.connection import Connection
-    from replitree.client.read.consumers import Consumer
     from replitree.client.read.feed_watch import FeedWatch
     from replitree.client.table import Table
 
@@ -189,7 +188,9 @@ class TableStream:
     def commit(self, end: Offset) -> None:
         """Take note that everything up to an offset was read: the consumer moves there, if the stream has one."""
         self._connect()
-        if self._sharded is None:
+        if self._sharded is not None:
+            self._sharded.commit(end)
+        else:
             self._move_consumer(decode_offset(end))
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
@@ -284,7 +285,7 @@ class TableStream:
         admitted = self._admitted(end.origin, begin, end.index, limits)
         return Position(end.origin, admitted.end, admitted.begin, where)
 
-    def _resumed(self, end: LogEnd, consumer: Consumer, limits: Limits) -> Position:
+    def _resumed(self, end: LogEnd, consumer: Any, limits: Limits) -> Position:
         """Return the end of batch 0 of a query whose consumer is there already: it begins where that stands."""
         index = self._reached(consumer.index)
         if consumer.snapshot is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -13,9 +13,8 @@ from replitree.client.read.as_of import AsOf
 from replitree.client.read.scan import LEASE_S
 from replitree.client.sharded.cut_reads import CutOptions, CutReads
 from replitree.client.sharded.sharded_catalog import ShardedInfo
-from replitree.client.sharded.side_by_side import SideBySide
-from replitree.client.sharded.union import not_yet
-from replitree.client.table import SNAPSHOT_S, Table
+from replitree.client.sharded.whole_table import ShardedWholeTable
+from replitree.client.table import SNAPSHOT_S
 from replitree.errors import BadInput
 from replitree.protocol.sharded.cut import CutLevel
 
@@ -24,16 +23,19 @@ if TYPE_CHECKING:
 
 
 @check_arguments
-class ShardedFeedTable(Table):
+class ShardedFeedTable(ShardedWholeTable):
     """The part of a `replitree.client.sharded.sharded_table.ShardedTable` that reads its change feed."""
 
     _info: ShardedInfo
     _reads: CutReads
-    _beside: SideBySide
 
     @abstractmethod
-    def _cut_at(self, as_of: AsOf | None) -> str | None:
-        """Return the cut that a read's `as_of` means."""
+    def _unread_from(self, consumer: str) -> str:
+        """Return the cut where a read of what a consumer has not read begins; errors as `changes`."""
+
+    @abstractmethod
+    def _held_at(self, cut: str) -> Mapping[str, int]:
+        """Return where a cut at which consumers stand lies in the log of each shard; of another cut nothing."""
 
     @override
     def changes(  # type: ignore[override]
@@ -61,13 +63,13 @@ class ShardedFeedTable(Table):
             Everything behind the first cut, up to the second one; each a cut, as a snapshot tells it in its attribute `cut`, or
             a time, as of `snapshot`.  0 as `start`: from the beginning.  By default up to the cut that a read would be at.
         consumer
-            Refused: a sharded table has no consumers yet.
+            Begin at the cut of this consumer, instead of `start`.  Call `move_consumer` when the rows are stored.
         columns, where, of, schema_version, lease_s, timeout_s
             As of `Table.changes`.
 
         Raises
         ------
-        FeedOff, OffsetExpired, FeedGap, TableReplaced, SchemaChanged
+        FeedOff, ConsumerExpired, OffsetExpired, FeedGap, TableReplaced, SchemaChanged
             As of `Table.changes`; the `index` of `OffsetExpired` and of `SchemaChanged` is the transaction of a cut, and the
             message has the cut.
         SnapshotExpired
@@ -75,17 +77,16 @@ class ShardedFeedTable(Table):
         BadInput, ReplicaBehind, Unavailable
             As of `Table.changes`.
         """
-        if consumer is not None:
-            raise not_yet(self.name, "have consumers")
-        if start is None:
+        if (start is None) == (consumer is None):
             raise BadInput(
-                "the changes begin at a cut, as a snapshot tells it, or at a time: give one of them as start"
+                "the changes begin at a cut, as a snapshot tells it, or at a time, both given as start, or at a consumer: give"
+                " one of them"
             )
         from replitree.client.sharded.feed.sharded_feed import ShardedFeed, ShardedWish
 
-        begin = None if start == 0 else self._cut_at(start)
+        begin = self._unread_from(consumer) if consumer is not None else None if start == 0 else self._cut_at(start)
         wish = ShardedWish(begin, self._cut_at(end), columns, where, of, schema_version, lease_s, timeout_s)
-        return ShardedFeed(self._reads, self._beside).read(wish, self._definition, self.origin)
+        return ShardedFeed(self._reads, self._beside, self._held_at).read(wish, self._definition, self.origin)
 
     @property
     def origin(self) -> str:
@@ -104,4 +105,4 @@ class ShardedFeedTable(Table):
         """Return the first cut from which on the change feed of all shards is there; errors as of `changes`."""
         from replitree.client.sharded.feed.sharded_feed import ShardedFeed
 
-        return ShardedFeed(self._reads, self._beside).earliest(timeout_s)
+        return ShardedFeed(self._reads, self._beside, self._held_at).earliest(timeout_s)

@@ -20,7 +20,7 @@ order.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -155,10 +155,12 @@ class ShardedFeed:
         Chooses cuts, and knows the shards.
     beside
         Asks several shards at once.
+    held_at
+        Returns where a cut at which consumers stand lies in the log of each shard; of another cut nothing.
     """
 
-    def __init__(self, reads: CutReads, beside: SideBySide) -> None:
-        self._reads, self._beside = reads, beside
+    def __init__(self, reads: CutReads, beside: SideBySide, held_at: Callable[[str], Mapping[str, int]]) -> None:
+        self._reads, self._beside, self._held_at = reads, beside, held_at
 
     def read(self, wish: ShardedWish, definition: TableDefinition, origin: str) -> ShardedChanges:
         """Return the changes between two cuts; parameters and errors as of `ShardedTable.changes`.
@@ -217,7 +219,7 @@ class ShardedFeed:
         """Ask all shards for their feeds between two cuts."""
 
         def ask(shard: ShardTable) -> _ShardFeed:
-            first, last = shard.feed_positions(tuple(map(str, cuts)), left_s(deadline)).positions
+            first, last = self._positions(shard, cuts, deadline)
             left, of = max(0.1, left_s(deadline)), shard.definition.table_id
             its = ChangesWish(first, last, wish.columns, wish.where, of, None, wish.lease_s, left)
             return _ShardFeed(shard, (first, last), shard.read_feed(its))
@@ -235,6 +237,18 @@ class ShardedFeed:
             raise FeedGap(
                 f"a shard has lost rows: {error} of this shard. Start anew, from a snapshot at a cut"
             ) from error
+
+    def _positions(self, shard: ShardTable, cuts: tuple[Cut, Cut], deadline: float) -> tuple[int, int]:
+        """Return where two cuts lie in the log of a shard."""
+        try:
+            first, last = shard.feed_positions(tuple(map(str, cuts)), left_s(deadline)).positions
+        except OffsetExpired:
+            # A consumer keeps the entries from its cut on, and so not the one before, by which replicas know the place.
+            held = self._held_at(str(cuts[0]))
+            if shard.name not in held:
+                raise
+            return held[shard.name], shard.feed_positions((str(cuts[1]),), left_s(deadline)).positions[0]
+        return first, last
 
 
 def _in_order(

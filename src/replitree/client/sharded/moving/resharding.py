@@ -37,6 +37,7 @@ from replitree.protocol.sharded.shard_map import (
     rebalanced,
 )
 from replitree.protocol.shares.table_store import sharing_nodes
+from replitree.protocol.upkeep.cut_consumers import hold_in_new_shard
 from replitree.storage.schema.definition import decode_definition
 from replitree.storage.schema.merge_policy import PolicyKind
 from replitree.storage.schema.shard_definition import shard_definition
@@ -225,7 +226,13 @@ def add_shard(
             )
         if found.map_version != info.map_version:
             continue
-        outcome = catalog.run(begin(found, wanted, unchanged))
+        holds = catalog.run(hold_in_new_shard(catalog.root, name, table))
+        if len(holds) > 1 and not info.definition.feed:
+            # Replicas of the new shard would not note the transactions of its first entries.
+            raise BadInput(
+                f"{name!r} has consumers of its change feed, which is off: turn it on (replitree table feed), or drop them"
+            )
+        outcome = catalog.run(begin(found, wanted, (*unchanged, *holds)))
         if outcome is Turned.DONE:
             return shard, wanted
         if outcome is Turned.UNSETTLED:
