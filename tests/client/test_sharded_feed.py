@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +24,8 @@ from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput, SnapshotExpired
 from replitree.protocol.sharded.cut import parse_cut
 from replitree.protocol.sharded.moves.carry import MoverEnd
-from replitree.wire.feed_errors import FeedOff, OffsetExpired, SchemaChanged, TableReplaced
+from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired, SchemaChanged, TableReplaced
+from tests.client.lost_entries import lose_second_entry
 from tests.replica.inprocess import InProcessCluster, wait_for
 
 DAY = "1 day"
@@ -282,3 +284,68 @@ def test_a_range_that_can_not_be_read_is_refused(connection: Connection) -> None
     again = create(connection)
     with pytest.raises(TableReplaced):
         again.changes(start, of=origin)
+
+
+def test_a_condition_on_the_shard_key_asks_only_the_shards_that_can_have_matching_rows(connection: Connection) -> None:
+    table = create(connection)
+    start = table.cut_now("linearizable")
+    table.insert(rows(0))
+    middle = table.cut_now("linearizable")
+    table.update({"s": "'x'"}, "k = 3")
+    for where in ("k = 3", "k in (3)", "k = 3 and v < 9"):
+        with table.changes(start, where=where) as changes:
+            assert len(changes.positions) == 1
+            assert changes.to_arrow()["_change_type"].to_pylist() == ["insert", "update_preimage", "update_postimage"]
+    with table.changes(start, where="k > 3") as changes:
+        assert len(changes.positions) == 2
+    with table.changes(start, where="k = 3 and k = 4") as changes:
+        assert changes.to_arrow().num_rows == 0
+    # Buckets that have moved since the first cut were in another shard then.
+    resharding.begin_buckets(connection.catalog, "d", range(8), 1)
+    for at in (start, middle, table.cut_now("linearizable")):
+        with table.changes(at, where="k = 3") as changes:
+            assert len(changes.positions) == 2
+    assert mover(connection).run() is MoverEnd.DONE
+    moved = table.cut_now("linearizable")
+    table.delete("k = 3")
+    with table.changes(moved, where="k = 3") as changes:
+        assert list(changes.positions) == ["d~1"]
+        assert changes.to_arrow()["_change_type"].to_pylist() == ["delete"]
+    found = read(table, start, where="k = 3")
+    assert found["_change_type"].to_pylist() == ["insert", "update_preimage", "update_postimage", "delete"]
+
+
+def test_a_time_is_known_as_long_as_the_feed_when_the_logs_have_forgotten_it(
+    connection: Connection, cluster: InProcessCluster
+) -> None:
+    table = create(connection)
+    table.insert(rows(0))
+    for name in table.info.names:
+        cluster.wait_alike(name)
+    cluster.shared.now_ms += 1_000
+    at = datetime.fromtimestamp(cluster.shared.now_ms / 1_000, UTC)
+    cluster.shared.now_ms += 1_000
+    table.update({"s": "'x'"}, "k = 3")
+    known = table.cut_at(at)
+    for name in table.info.names:
+        cluster.wait_alike(name)
+        cluster.clean(cluster.nodes[0].table(name).progress.index, name)
+    assert table.cut_at(at) == known
+    assert read(table, at)["_change_type"].to_pylist() == ["update_preimage", "update_postimage"]
+
+
+def test_a_gap_is_told_with_the_transaction_whose_rows_are_lost(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = create(connection)
+    start = table.cut_now("linearizable")
+    table.insert(rows(0))
+    table.insert(rows(20))
+    table.insert(rows(40))
+    table.cut_now("linearizable")
+    lose_second_entry(monkeypatch)
+    with pytest.raises(FeedGap, match=r"shard d~. has lost rows of transaction") as told:
+        read(table, start)
+    ensemble, _, _ = start.partition("@")
+    assert sorted(read(table, start, f"{ensemble}@{told.value.index - 1}")["k"].to_pylist()) == list(range(12))
+    assert sorted(read(table, f"{ensemble}@{told.value.index}")["k"].to_pylist()) == list(range(40, 52))

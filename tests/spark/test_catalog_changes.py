@@ -51,6 +51,23 @@ def test_a_range_of_spark_is_one_of_indexes(ends: Any, expected: tuple[str, str]
 
 
 @pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        ((NOON_US, NOON_US, True, True), ("e@11", "e@12")),
+        ((NOON_US, None, False, True), ("e@12", "")),
+        ((NOON_US - 1_000, NOON_US, True, False), ("e@11", "e@11")),
+        (("e@7", "e@9", True, True), ("e@7", "e@9")),
+    ],
+)
+def test_a_range_of_a_sharded_table_is_one_of_cuts(ends: Any, expected: tuple[str, str]) -> None:
+    def cut_at(time: datetime) -> str:
+        return "e@12" if time >= datetime(2026, 11, 29, 12, tzinfo=UTC) else "e@11"
+
+    found = range_options(PlannerRequest(0, "range", ends=ends), cut_at)
+    assert (found["startingversion"], found["endingversion"]) == expected
+
+
+@pytest.mark.parametrize(
     ("request_", "message"),
     [
         (PlannerRequest(0, "range", mode=NET_CHANGES), "no identity of their own"),

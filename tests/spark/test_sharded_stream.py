@@ -27,7 +27,8 @@ from replitree.spark.session.types import spark_schema
 from replitree.spark.source import ReplitreeSource, ReplitreeStreamReader
 from replitree.spark.stream import stream_read
 from replitree.spark.stream.admission import NotAppendOnly
-from replitree.wire.feed_errors import OffsetExpired, SchemaChanged, TableReplaced
+from replitree.wire.feed_errors import FeedGap, OffsetExpired, SchemaChanged, TableReplaced
+from tests.client.lost_entries import lose_second_entry
 from tests.replica.inprocess import TOKEN, InProcessCluster
 from tests.waiting import wait_for
 
@@ -283,3 +284,46 @@ def test_a_checkpoint_that_is_behind_its_consumer_is_refused(table: ShardedTable
     table.drop_consumer("etl")
     assert query.shown() == [keys(0)]
     assert table.consumers()[0].name == "etl"
+
+
+def test_a_stream_goes_on_behind_a_gap_when_it_may(table: ShardedTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(table, startingVersion="latest")
+    assert query.shown() == [[]]
+    for first in (0, 20, 40):
+        add(table, first)
+    lose_second_entry(monkeypatch)
+    # Up to there everything can be read.
+    reader = query.start()
+    reader.prepareForTriggerAvailableNow()
+    assert query.plan(reader)
+    assert sorted(query.read(reader)["k"].to_pylist()) == keys(0)
+    query.committed += 1
+    with pytest.raises(FeedGap, match=r"go on behind transaction .* failOnDataLoss=false"):
+        query.run()
+    assert query.shown(failOnDataLoss="false") == [keys(40)]
+
+
+def test_a_batch_that_was_planned_before_a_loss_has_what_can_be_read(
+    table: ShardedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(table, startingVersion="latest")
+    assert query.shown() == [[]]
+    for first in (0, 20, 40):
+        add(table, first)
+    reader = query.start()
+    reader.prepareForTriggerAvailableNow()
+    assert query.plan(reader)
+    lose_second_entry(monkeypatch)
+    with pytest.raises(FeedGap, match="failOnDataLoss=false"):
+        query.read(reader)
+    assert sorted(query.read(query.start(failOnDataLoss="false"))["k"].to_pylist()) == [*keys(0), *keys(40)]
+
+
+def test_a_stream_with_a_condition_on_the_shard_key_reads_one_shard(table: ShardedTable) -> None:
+    query = Query(table, where="k = 25", startingVersion="latest")
+    assert query.shown() == [[]]
+    add(table, 0)
+    add(table, 20)
+    assert query.shown() == [[25]]
+    add(table, 40)
+    assert [each for each in query.shown() if each] == []

@@ -230,6 +230,26 @@ class CutReads:
             if self._table.has_map(found.map_id):
                 return chosen.cut, found
 
+    def needed(self, found: Shards, where: str | None, start: Cut) -> Sequence[ShardTable]:
+        """Return the shards that can have changes of matching rows behind a cut, at least one.
+
+        Parameters
+        ----------
+        found
+            The shards of the table at a later cut, as of `reached`.
+        where
+            The condition.
+        start
+            The cut.
+        """
+        if where is None:
+            return found.all
+        pruned = self._table.find(where)
+        now, written = self._table.map_now(found.map_id)
+        # A map that is newer than the cut does not tell which shards had the buckets there.
+        is_same = pruned.map_id == found.map_id and is_map_at(start.zxid, found.map_id, now, written)
+        return (pruned.wanted or found.all[:1]) if is_same else found.all
+
     def is_unchanged(self, known: Sequence[Snapshot], options: CutOptions) -> bool:
         """Tell whether `take` would return snapshots that are kept; errors as `take`."""
         deadline = time.monotonic() + options.timeout_s

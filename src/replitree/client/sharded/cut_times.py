@@ -9,12 +9,13 @@ Guarantees:
 * The token of an insert means the table with everything up to that insert, and with it.  If it had a quorum, that is where it
   settled: from there on reads show it.
 
-The entries that say so must still be in coordination; a cut is told by their transactions, which nothing else remembers.
+The entries that say so must still be in coordination, or a replica must remember their transactions for the change feed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -33,6 +34,10 @@ from replitree.protocol.core.stamps import GetStamped, Stamped, Zxid
 from replitree.protocol.sharded.cut import Cut, name_ensemble
 from replitree.protocol.sharded.joint_insert import find_joint
 from replitree.wire.block_ids import token_block
+from replitree.wire.feed_errors import OffsetExpired
+
+TOLD_S = 10.0
+"""How long replicas may take to tell what they remember, in seconds."""
 
 
 def cut_at(catalog: Catalog, shards: Sequence[ShardTable], beside: SideBySide, as_of: str | datetime) -> Cut:
@@ -87,6 +92,9 @@ def _last_by(catalog: Catalog, shard: ShardTable, time: datetime) -> Zxid:
         return stamped.nodes[0].created
     if node.version == stamped.nodes[0].version and node.changed_ms <= (time - EPOCH) // timedelta(milliseconds=1):
         return stamped.nodes[0].changed
+    with suppress(OffsetExpired, BadInput):
+        # Replicas remember it for the change feed.
+        return shard.transaction_of(index - 1, TOLD_S)
     raise SnapshotExpired(
         f"what {shard.name} was at {time.isoformat()} can't be told any more: entries of that time were removed from its log;"
         " ask for a later time"

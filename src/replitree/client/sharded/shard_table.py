@@ -17,6 +17,7 @@ from replitree.client.read.snapshot import Snapshot, SnapshotBody
 from replitree.client.table import Table
 from replitree.client.transport.catalog import ReplicaInfo
 from replitree.client.transport.routing import Router
+from replitree.protocol.core.stamps import Zxid
 
 if TYPE_CHECKING:
     from replitree.client.read.feed import Changes, ChangesWish
@@ -71,10 +72,13 @@ class FeedPositions(msgspec.Struct, frozen=True):
         The index of the first entry behind each cut.
     earliest
         The first transaction from which on the replica has the feed; None: from now on, or it was not asked for.
+    transaction
+        That which has appended the entry which was asked about; 0: none was.
     """
 
     positions: tuple[int, ...]
     earliest: int | None = None
+    transaction: int = 0
 
 
 class ShardTable(Table):
@@ -197,6 +201,21 @@ class ShardTable(Table):
         from replitree.client.read.feed_pages import ask_feed
 
         return ask_feed(self._router, self._http, route, FeedPositions, timeout_s)[1]
+
+    def transaction_of(self, index: int, timeout_s: float) -> Zxid:
+        """Return the transaction that has appended an entry, as replicas remember it for the change feed.
+
+        Raises
+        ------
+        OffsetExpired
+            No active replica knows it any more.
+        ReplicaBehind, Unavailable
+            As of `feed_positions`.
+        """
+        route = f"/v1/tables/{quote(self.name)}/feed/positions?cuts=&entry={index}"
+        from replitree.client.read.feed_pages import ask_feed
+
+        return Zxid(ask_feed(self._router, self._http, route, FeedPositions, timeout_s)[1].transaction)
 
     def read_feed(self, wish: ChangesWish) -> Changes:
         """Return the changes of a range of the shard's log; errors as of `Table.changes`."""

@@ -72,7 +72,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "remove_frozen": "be frozen",
     "replica": "be used at one replica",
     "views": "have materialised views",
-    "watch_feed": "tell an end of its change feed: take a snapshot, and read its cut",
+    "watch_feed": "tell an end of its change feed: ask `cut_now`",
 }
 """What a sharded table can't do yet, by the name of the method."""
 

@@ -127,6 +127,24 @@ class Feeds:
             )
         return found
 
+    def transaction(self, index: LogIndex) -> Zxid:
+        """Return the transaction that has appended an entry of a shard.
+
+        Raises
+        ------
+        OffsetExpired, ReplicaUnavailable
+            As `take`.
+        """
+        self._journal.read()
+        if self._journal.end <= index:
+            raise self._unwritten()
+        found = next(self._journal.entries(index, self._journal.end), None) if index >= self._journal.first else None
+        if found is None or found.index != index or found.zxid == BEFORE_ALL:
+            raise OffsetExpired(
+                f"replica {self._name} can't tell any more which transaction has appended entry {index}"
+            )
+        return found.zxid
+
     def take(self, start: LogIndex, end: LogIndex | None, lease_s: float) -> TakenFeed:
         """Take a range.
 

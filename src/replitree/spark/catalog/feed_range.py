@@ -1,6 +1,6 @@
 """The range of changes that a query wants: ``FROM t CHANGES FROM VERSION 3 TO VERSION 7``, or options of `spark.read.changes`.
 
-Spark hands the range over as texts that are versions, which are indexes of the log, or as numbers that are times; and it says
+Spark hands the range over as texts that are versions (indexes of the log, or cuts), or as numbers that are times; and it says
 whether each end is included.  What comes out are options of ``format("replitree")``, whose ends are included.
 
 Absent on purpose: what Spark derives for tables whose rows have an identity.
@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from replitree.client.read.as_of import AsOf
 from replitree.client.read.table_log import EPOCH
 from replitree.errors import BadInput
 from replitree.spark.catalog.requests import PlannerRequest
@@ -26,15 +25,15 @@ OF_SPARK = (
 """Options of which Spark has made the range; it hands them over, too."""
 
 
-def range_options(request: PlannerRequest, index_of: Callable[[AsOf], int]) -> dict[str, str]:
+def range_options(request: PlannerRequest, version_at: Callable[[datetime], int | str]) -> dict[str, str]:
     """Return the options that say a range, for each of `OF_SPARK`; "" where there is none.
 
     Parameters
     ----------
     request
         Its `ends`, `mode` and `computes`.
-    index_of
-        Returns the index of the log that a time means, as `replitree.client.table.Table.index_of`.
+    version_at
+        Returns the index of the log that a time means, as `replitree.client.table.Table.index_of`; of a sharded table the cut.
 
     Raises
     ------
@@ -57,11 +56,13 @@ def range_options(request: PlannerRequest, index_of: Callable[[AsOf], int]) -> d
     first = last = ""
     if isinstance(start, int):
         # What was written at that time, to the millisecond, or after it.
-        first = str(index_of(_time(start) - MILLISECOND if has_start else _time(start)))
+        first = str(version_at(_time(start) - MILLISECOND if has_start else _time(start)))
     elif start is not None:
         first = _moved(start, 0 if has_start else 1)
     if isinstance(end, int):
-        last = str(index_of(_time(end) if has_end else _time(end) - MILLISECOND) - 1)
+        at = version_at(_time(end) if has_end else _time(end) - MILLISECOND)
+        # An index is behind what the time has, and a cut has it.
+        last = at if isinstance(at, str) else str(at - 1)
     elif end is not None:
         last = _moved(end, 0 if has_end else -1)
     return dict.fromkeys(OF_SPARK, "") | {"startingversion": first, "endingversion": last}

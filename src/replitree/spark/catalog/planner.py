@@ -27,6 +27,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -205,13 +206,17 @@ class Planner:
         def table() -> Table:
             return self._connected().table(request.table)
 
+        def version_at(time: datetime) -> int | str:
+            found = table()
+            return found.cut_at(time) if isinstance(found, ShardedTable) else found.index_of(time)
+
         answers: dict[str, Callable[[], Any]] = {
             "tables": lambda: self._connected().tables(),
             "load": lambda: self.load(request),
             "named": lambda: self.named(request.options),
             "files": lambda: self.files(request.handle, request.where),
             "history": lambda: history_rows(table()),
-            "range": lambda: range_options(request, table().index_of),
+            "range": lambda: range_options(request, version_at),
             "create": lambda: create(self._connected(), request),
             "drop": lambda: self.drop(request.table),
             "alter": lambda: alter(table(), request),

@@ -24,6 +24,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
@@ -47,7 +48,7 @@ from replitree.spark.stream.positions import SNAPSHOT, VERSION, Beginning, Offse
 from replitree.spark.stream.snapshot_batch import snapshot_partitions
 from replitree.spark.stream.source_options import TIME, StreamOptions
 from replitree.spark.stream.stream_consumer import StreamConsumer, number_of
-from replitree.wire.feed_errors import ConsumerExpired, OffsetExpired, SchemaChanged, TableReplaced
+from replitree.wire.feed_errors import ConsumerExpired, FeedGap, OffsetExpired, SchemaChanged, TableReplaced
 
 LOOK_S = 5.0
 """How often a stream without new rows asks for the map and for a new cut, in seconds."""
@@ -206,10 +207,19 @@ class ShardedStream:
         begin = to.begin or (before.cut if isinstance(before, CutPosition) else to.cut)
         if begin == to.cut:
             return []
-        try:
-            return self._planned(to.origin, begin, to.cut)
-        except OffsetExpired as error:
-            return self._planned(to.origin, self._behind_loss(begin, to.cut, error), to.cut)
+        found, until = list[InputPartition](), to.cut
+        while begin != to.cut:
+            try:
+                found += self._planned(to.origin, begin, until)
+            except (OffsetExpired, FeedGap) as error:
+                whole = None if self._stream.fails_on_loss else self._before_gap(begin, error)
+                if whole is None:
+                    begin, until = self._behind_loss(begin, to.cut, error), to.cut
+                else:
+                    until = whole
+            else:
+                begin, until = until, to.cut
+        return found
 
     # --- where a batch ends ---------------------------------------------------------------------------------------------
 
@@ -235,7 +245,8 @@ class ShardedStream:
         elif where == "earliest":
             begin = self._table.feed_from(timeout_s=self._stream.timeout_s)
         elif where.startswith(TIME):
-            begin = self._table.cut_at(where[len(TIME) :])
+            # The table at a time has what was written at that time, and the stream has it, too.
+            begin = self._table.cut_at(datetime.fromisoformat(where[len(TIME) :]) - timedelta(milliseconds=1))
         elif "@" in where:
             begin = where
         else:
@@ -297,7 +308,7 @@ class ShardedStream:
             if has_rows or stopped.begin is not None:
                 begin = stopped.begin or (after if after != at.cut else None)
                 return CutPosition(at.origin, stopped.cut, begin)
-            after = end
+            after = stopped.cut
             self._passed = (at.cut, after)
         is_due = self._has_entries and after != at.cut and time.monotonic() >= self._moved_at + MOVE_S
         return CutPosition(at.origin, after, after) if is_due else None
@@ -322,12 +333,18 @@ class ShardedStream:
 
     def _admitted(self, at: CutPosition, end: str, limits: Limits) -> tuple[CutPosition, bool]:
         """Return the end of a batch behind a cut, with where it begins if rows are lost, and whether it has rows."""
-        begin: str | None = None
-        try:
-            changes = self._changes(at.origin, at.cut, end, lease_s=0)
-        except OffsetExpired as error:
-            begin = self._behind_loss(at.cut, end, error)
-            changes = self._changes(at.origin, begin, end, lease_s=0)
+        start, changes = at.cut, None
+        while changes is None:
+            try:
+                changes = self._changes(at.origin, start, end, lease_s=0)
+            except (OffsetExpired, FeedGap) as error:
+                whole = self._before_gap(start, error)
+                if whole is not None:
+                    # Up to there everything can be read.
+                    end = whole
+                else:
+                    start = self._behind_loss(start, end, error)
+        begin = None if start == at.cut else start
         with changes:
             self._looked, self._looked_at = (
                 {name: last for name, (_, last) in changes.positions.items()},
@@ -431,9 +448,24 @@ class ShardedStream:
 
     # --- what is wrong --------------------------------------------------------------------------------------------------
 
-    def _behind_loss(self, begin: str, end: str, error: OffsetExpired) -> str:
+    @staticmethod
+    def _before_gap(begin: str, error: OffsetExpired | FeedGap) -> str | None:
+        """Return the cut up to which everything can be read behind another one; None: nothing can."""
+        start = parse_cut(begin)
+        if not isinstance(error, FeedGap) or error.index - 1 <= start.zxid:
+            return None
+        return str(Cut(start.ensemble, Zxid(error.index - 1)))
+
+    def _behind_loss(self, begin: str, end: str, error: OffsetExpired | FeedGap) -> str:
         """Return the cut where the stream goes on behind what is lost; raises the error with advice, if it is to stop."""
+        # The cut of a gap has the transaction whose rows are lost.
         earliest = str(Cut(parse_cut(end).ensemble, Zxid(error.index)))
+        if isinstance(error, FeedGap) and (self._stream.fails_on_loss or error.index < 0):
+            raise FeedGap(
+                f"table {self._table.name} has lost rows ({error}). Start anew with a new checkpoint and a new target; or go on"
+                f" behind transaction {error.index}, without all of its rows, with failOnDataLoss=false",
+                error.index,
+            )
         if self._stream.fails_on_loss or error.index < 0:
             raise OffsetExpired(
                 f"the stream stands at {begin} of table {self._table.name}, and the feed begins at {earliest}: what came in"

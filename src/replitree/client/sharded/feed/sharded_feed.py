@@ -11,7 +11,8 @@ Guarantees, between any two cuts:
 * What can't be given whole is an error, never fewer rows (F5).
 
 *Which shards.*  The map is read after the second cut was chosen, and shards are never taken away.  So every shard that had
-an entry up to there is asked.
+an entry up to there is asked.  A condition on the whole shard key leaves out those that can't have matching rows, if the map
+has been the same since the first cut: otherwise buckets may have moved meanwhile.
 
 *Timestamps.*  A version has that of its transaction, to the millisecond: within one, the logs of the shards have no common
 order.
@@ -31,7 +32,7 @@ import msgspec
 from typing_extensions import override
 
 from replitree.client.read.feed import Changes, ChangesWish, FeedPage, FeedUnit
-from replitree.client.sharded.cut_reads import CutOptions, CutReads, Shards
+from replitree.client.sharded.cut_reads import CutOptions, CutReads
 from replitree.client.sharded.shard_table import ShardTable, left_s
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.errors import BadInput, CorruptPart, SnapshotExpired
@@ -189,7 +190,14 @@ class ShardedFeed:
             )
         if end.zxid < start.zxid:
             raise BadInput(f"changes go from a cut up to a later one, not from {start} to {end}")
-        asked = self._ask(found, (start, end), wish, deadline)
+        shards = self._reads.needed(found, wish.where, start)
+        asked = self._ask(shards, (start, end), wish, deadline)
+        newest = max(each.changes.definition.schema_version for each in asked)
+        if len(shards) < len(found.all) and newest != definition.schema_version:
+            # With the newer columns the condition may mean something else.
+            for each in asked:
+                each.changes.close()
+            asked = self._ask(found.all, (start, end), wish, deadline)
         with ExitStack() as leased:
             for each in asked:
                 leased.callback(each.changes.close)
@@ -215,17 +223,22 @@ class ShardedFeed:
         told = self._beside.each(lambda shard: shard.feed_positions((), left_s(deadline)).earliest, found.all)
         return str(Cut(end.ensemble, max(end.zxid if each is None else Zxid(each) for each in told)))
 
-    def _ask(self, found: Shards, cuts: tuple[Cut, Cut], wish: ShardedWish, deadline: float) -> list[_ShardFeed]:
-        """Ask all shards for their feeds between two cuts."""
+    def _ask(
+        self, shards: Sequence[ShardTable], cuts: tuple[Cut, Cut], wish: ShardedWish, deadline: float
+    ) -> list[_ShardFeed]:
+        """Ask some shards for their feeds between two cuts."""
 
         def ask(shard: ShardTable) -> _ShardFeed:
             first, last = self._positions(shard, cuts, deadline)
             left, of = max(0.1, left_s(deadline)), shard.definition.table_id
             its = ChangesWish(first, last, wish.columns, wish.where, of, None, wish.lease_s, left)
-            return _ShardFeed(shard, (first, last), shard.read_feed(its))
+            try:
+                return _ShardFeed(shard, (first, last), shard.read_feed(its))
+            except FeedGap as error:
+                raise self._gap(shard, error, deadline) from error
 
         try:
-            return self._beside.each(ask, found.all, lambda each: each.changes.close())
+            return self._beside.each(ask, shards, lambda each: each.changes.close())
         except OffsetExpired as error:
             earliest = self.earliest(max(1.0, left_s(deadline)))
             raise OffsetExpired(
@@ -233,10 +246,21 @@ class ShardedFeed:
                 f" table.snapshot(level='linearizable') and go on from its cut, or start at {earliest}",
                 parse_cut(earliest).zxid,
             ) from error
-        except FeedGap as error:
-            raise FeedGap(
-                f"a shard has lost rows: {error} of this shard. Start anew, from a snapshot at a cut"
-            ) from error
+
+    @staticmethod
+    def _gap(shard: ShardTable, error: FeedGap, deadline: float) -> FeedGap:
+        """Return the error of a reader of all shards, of one of which an entry can't be given."""
+        if error.index < 0:
+            return error
+        try:
+            zxid = shard.transaction_of(error.index, max(1.0, left_s(deadline)))
+        except OffsetExpired:
+            return FeedGap(f"shard {shard.name} has lost rows ({error}): start anew, from a snapshot at a cut")
+        return FeedGap(
+            f"shard {shard.name} has lost rows of transaction {zxid}, and no replica can list them ({error}). Read up to"
+            f" the cut of transaction {zxid - 1}, and then from that of {zxid} on, or from a new snapshot",
+            zxid,
+        )
 
     def _positions(self, shard: ShardTable, cuts: tuple[Cut, Cut], deadline: float) -> tuple[int, int]:
         """Return where two cuts lie in the log of a shard."""

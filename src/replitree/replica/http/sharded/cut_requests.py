@@ -9,6 +9,7 @@
     a snapshot as of ``GET …/snapshot``, with its lease; ``clock=1``: the cut is one of ``POST …/cut``
 ``GET …/feed/positions?cuts=``
     ``{"positions"}``: where cuts, with commas between them, lie in the log of the shard, for readers of its change feed;
+    ``entry=``: also ``transaction``, that which has appended the entry;
     ``earliest=1``: also ``earliest``, the first transaction from which on this replica has the feed; null: from now on
 
 Where the log ends, the clock and the id of the ensemble are asked for once for all readers that come at once
@@ -161,7 +162,8 @@ async def feed_positions(table: TableReplica, query: Mapping[str, str]) -> dict[
     ----------
     query
         ``cuts``: the cuts, with commas between them; ``wait_s``: how long to wait until everything below is executed;
-        ``earliest``: 1 when the answer is to tell from where on this replica has the feed.
+        ``earliest``: 1 when the answer is to tell from where on this replica has the feed; ``entry``: the index of an entry
+        whose transaction it is to tell.
 
     Raises
     ------
@@ -199,6 +201,9 @@ async def feed_positions(table: TableReplica, query: Mapping[str, str]) -> dict[
     if query.get("earliest") == "1":
         await asyncio.to_thread(table.definitions.catch_up)
         told["earliest"] = await asyncio.to_thread(table.feeds.earliest_cut)
+    if "entry" in query:
+        entry = fx.LogIndex(number(query, "entry", 0))
+        told["transaction"] = await asyncio.to_thread(table.feeds.transaction, entry)
     return told
 
 
