@@ -224,3 +224,7 @@ def test_streams_and_batches_read_the_change_feed_of_all_shards(
     assert {row[0]: row[1] for row in found} == {"insert": 50, "delete": 1}
     named = session.sql(f"SELECT k, _change_type FROM replitree.default.d CHANGES FROM VERSION '{start}' WHERE k < 101")
     assert sorted(tuple(row) for row in named.collect()) == [(3, "delete"), (100, "insert")]
+    deleted = table.history(1)[0].time
+    assert deleted is not None
+    since = session.sql(f"SELECT k FROM replitree.default.d CHANGES FROM TIMESTAMP '{deleted.isoformat()}'")
+    assert [row.k for row in since.collect()] == [3]

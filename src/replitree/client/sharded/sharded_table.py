@@ -283,7 +283,7 @@ class ShardedTable(ShardedConsumerTable):
             call.  ``"eventual"``: each shard as a replica has it at the moment; an insert may be in one and not yet in another.
         as_of
             Exactly what a cut has, as `ShardedSnapshot.cut` tells it; the name of a tag; or a time, as of `Table.snapshot`: the
-            cut of the last entry of any shard that was written by then, while that is in coordination.
+            cut of the last entry of any shard that was written by then, while that is in coordination, or in the change feed.
         lease_s
             As of `Table.snapshot`, for each shard.
         where
