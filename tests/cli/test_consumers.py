@@ -9,7 +9,7 @@ import pytest
 
 from replitree.client.connection import Connection
 from tests.cli.conftest import Run, connected
-from tests.replica.inprocess import NOWHERE, InProcessCluster, rows
+from tests.replica.inprocess import NOWHERE, SCHEMA, InProcessCluster, rows
 
 URL = ("--url", NOWHERE)
 
@@ -63,3 +63,20 @@ def test_wrong_consumers_are_refused(run: Run, connection: Connection) -> None:
     ):
         ran = run("consumers", *arguments, *URL)
         assert (ran.status, message in ran.err) == (2, True), ran.err
+
+
+def test_consumers_of_a_sharded_table_stand_at_cuts(run: Run, connection: Connection) -> None:
+    table = connection.create_table("d", SCHEMA, order_by="k", shard_by="k", shards=2, buckets=8, feed="24h")
+    made = run("consumers", "create", "d", "etl", *URL, "--json").json
+    table.insert(rows(0))
+    # The command has a connection of its own: the replica must show the insert.
+    assert table.to_arrow(level="linearizable").num_rows == 10
+    changes = run("table", "changes", "d", "--consumer", "etl", *URL, "--json").json
+    assert (changes["from"], len(changes["rows"])) == (made["cut"], 10)
+    ran = run("consumers", "move", "d", "etl", changes["to"], *URL)
+    assert (ran.status, ran.out.strip()) == (0, f"consumer etl of d stands at {changes['to']}")
+    listed = run("consumers", "list", "d", *URL, "--json").json["consumers"]
+    assert [(each["name"], each["cut"], each["expired"]) for each in listed] == [("etl", changes["to"], "")]
+    ran = run("consumers", "move", "d", "etl", made["cut"], *URL)
+    assert (ran.status, "was not moved back" in ran.err) == (2, True)
+    assert run("consumers", "drop", "d", "etl", "--yes", *URL).status == 0

@@ -5,7 +5,6 @@ Guarantees:
 * A time means the table with everything up to the last entry of any shard that was written at or before it, by coordination's
   clock.  It is a cut: no insert is torn, also when that clock was set back.
 * It is a cut of all shards, whichever of them the read wants: equal times mean equal rows.
-
 * The token of an insert means the table with everything up to that insert, and with it.  If it had a quorum, that is where it
   settled: from there on reads show it.
 
