@@ -9,6 +9,7 @@ import pytest
 from replitree.errors import BadInput
 from replitree_verify.simulation.sharded.sharded_run import (
     COMMANDS_FROM,
+    GROUPS_FROM,
     KINDS_FROM,
     MOVES_FROM,
     OWN_FROM,
@@ -65,9 +66,16 @@ def test_buckets_move_in_later_seeds() -> None:
     assert all(probe in found.probes for probe in ("moves begun: done", "batch prepared", "moves turned back: done"))
 
 
+def test_servers_commit_groups_of_inserts_for_all_shards_in_later_seeds() -> None:
+    found = simulate_sharded(GROUPS_FROM, GROUPS_FROM + 12, 2)
+    assert found.violations == ()
+    seen = ("group of 1", "group of 2", "group of 3", "group: JointInserted", "group: MapChanged", "batch prepared")
+    assert [probe for probe in seen if probe not in found.probes] == []
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("shards", [2, 3])
-@pytest.mark.parametrize("first", [0, OWN_FROM, COMMANDS_FROM, KINDS_FROM, MOVES_FROM])
+@pytest.mark.parametrize("first", [0, OWN_FROM, COMMANDS_FROM, KINDS_FROM, MOVES_FROM, GROUPS_FROM])
 def test_thousands_of_seeds_find_nothing(first: int, shards: int) -> None:
     assert simulate_sharded(first, first + NIGHTLY_SEEDS, shards, workers=2).violations == ()
 

@@ -165,7 +165,7 @@ class SimulatedMover(Errand):
             self._read_next(found)
             return
         step, request = self._unless_answered(), town.new_request()
-        town.judge.sent[request] = SentRows(f"batch {request}", move.target, found.map_version)
+        town.judge.sent[request] = SentRows((f"batch {request}",), move.target, found.map_version)
         town.judge.pieces[request] = pieces
         hear = town.back(lambda told: self._hear_prepared(step, move, pieces, told))
 

@@ -23,11 +23,17 @@ from replitree.protocol.sharded.prepare import Participant, ParticipantGone
 from replitree.protocol.sharded.shard_map import Shard, decode_map
 from replitree_verify.process.read_requests import Shown
 from replitree_verify.simulation.options import MS
-from replitree_verify.simulation.sharded.shard_observer import Judge, SentRows
+from replitree_verify.simulation.sharded.shard_observer import Judge, Piece, SentRows
 from replitree_verify.simulation.sharded.shard_process import Hear, ShardProcess
 from replitree_verify.simulation.sharded.stamped_cluster import StampedCluster
 
 BACKOFF = 200 * MS
+AT_ONE = 0.7
+"""Share of the tries that go to one server, where servers have all shards."""
+
+FIRST_SERVER = 0.6
+"""Share of these that go to the first server."""
+
 ENSEMBLE = "e"
 
 
@@ -45,6 +51,10 @@ class Town:
     """What hears the answer to a request that an observer hears first."""
     buckets: int = 0
     """How many buckets rows are of, where buckets move; 0: a client sends to whichever shards it likes."""
+    at_one: Random | None = None
+    """Servers have a replica of each shard: this draws which inserts go to one of them by one request."""
+    submit: Callable[[str, Any], None] = lambda _replica, _asked: None
+    """Hands rows for all shards to the server of a replica."""
     on_acknowledged: Callable[[Any], None] = lambda _client: None
     """Is called with the client whose insert was acknowledged."""
 
@@ -78,6 +88,31 @@ class Town:
                 self.cluster.after(self.cluster.spread(self.cluster.options.delay), lambda: hear(told))
 
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOfAll:
+    """What a client inserts by one request.
+
+    Attributes
+    ----------
+    token, map_version
+        Of the insert.
+    pieces
+        What the rows of each shard are of; empty pieces where no buckets move.
+    hear
+        Hears what became of it; None: the server does not know.
+    """
+
+    token: str
+    map_version: int
+    pieces: Mapping[Shard, tuple[Piece, ...]]
+    hear: Hear
+
+    @property
+    def kind(self) -> object:
+        """Requests of one kind may share a commit."""
+        return self.map_version, tuple(sorted(self.pieces))
 
 
 @dataclass(slots=True)
@@ -119,6 +154,10 @@ class JointClient:
         if self._left:
             cluster = self._town.cluster
             pause = cluster.spread(cluster.options.duration // 8) if cluster.faulty else BACKOFF
+            if self._town.at_one is not None:
+                # Clients begin together: a server has several inserts at once.
+                step = cluster.options.duration // 16 if cluster.faulty else BACKOFF
+                pause = step - cluster.now % step
             cluster.after(pause, self._begin)
 
     def _begin(self) -> None:
@@ -155,14 +194,16 @@ class JointClient:
         town, self._turn = self._town, self._turn + 1
         turn, version = self._turn, self._map_version
         self._tries += 1
+        if town.at_one is not None and not self._wanted and not self._shares and town.at_one.random() < AT_ONE:
+            self._send_to_one(turn, version)
+            return
         for shard in self._pieces:
             if shard in self._shares:
                 continue
             request = town.new_request()
-            town.judge.sent[request] = SentRows(self._token, shard, version)
+            town.judge.sent[request] = SentRows((self._token,), shard, version)
             if town.buckets:
-                its = (bucket for bucket in self._buckets if self._owners[bucket] == shard)
-                town.judge.pieces[request] = tuple((self._token, bucket) for bucket in its)
+                town.judge.pieces[request] = self._pieces_of(shard)
 
             def ask(process: ShardProcess, shard: Shard = shard, request: int = request) -> None:
                 name = process.name
@@ -176,6 +217,22 @@ class JointClient:
         town.cluster.after(2 * town.cluster.options.session_timeout, lambda: self.look(turn))
         if len(self._shares) == len(self._pieces):
             self._commit()
+
+    def _pieces_of(self, shard: Shard) -> tuple[Piece, ...]:
+        """Return what the rows of a shard are of; where no buckets move that is not told apart."""
+        return tuple((self._token, bucket) for bucket in self._buckets if self._owners[bucket] == shard)
+
+    def _send_to_one(self, turn: int, version: int) -> None:
+        """Send the rows of all shards to one server, as `client.sharded.joint` does where one has all shards."""
+        town = self._town
+        pieces = {shard: self._pieces_of(shard) for shard in self._pieces}
+        asked = RowsOfAll(self._token, version, pieces, town.back(lambda told: self._hear(turn, None, told)))
+        assert town.at_one is not None
+        names = town.hosts[self._pieces[0]]
+        # Most go to one server, which has several at once then.
+        name = names[0] if town.at_one.random() < FIRST_SERVER else town.at_one.choice(names)
+        town.send_to(name, lambda process: town.submit(process.name, asked))
+        town.cluster.after(2 * town.cluster.options.session_timeout, lambda: self.look(turn))
 
     def look(self, turn: int) -> None:
         """Ask again when no answer came in time."""
@@ -231,12 +288,11 @@ class JointClient:
         town.send_to(own.replica, lambda process: process.commit(request, asked, hear))
         town.cluster.after(2 * town.cluster.options.session_timeout, lambda: self.look(turn))
 
-    def _hear(self, turn: int, joint: fx.JointId, told: Any) -> None:
-        """Hear what became of a commit.  Certain refusals are checked also when they come too late."""
+    def _hear(self, turn: int, joint: fx.JointId | None, told: Any) -> None:
+        """Hear what became of a commit.  Certain refusals are checked also when they come too late; a group checks its own."""
         judge = self._town.judge
-        if isinstance(told, MapChanged | ParticipantGone | OwnGone | fx.NotInserted | Replaced) and not isinstance(
-            told, Then
-        ):
+        is_refused = isinstance(told, MapChanged | ParticipantGone | OwnGone | fx.NotInserted | Replaced)
+        if joint is not None and is_refused and not isinstance(told, Then):
             failed = joint in judge.inserts and judge.inserts[joint].has_failed
             if not failed:
                 judge.refuse(joint)

@@ -54,9 +54,9 @@ Piece: TypeAlias = tuple[str, int]
 
 
 class SentRows(NamedTuple):
-    """Rows of one shard that a client has sent: their insert's token, and the version of the map by which they were split."""
+    """Rows of one shard: the tokens of the inserts that they are of, and the version of the map by which they were split."""
 
-    token: str
+    tokens: tuple[str, ...]
     shard: Shard
     map_version: int
 
@@ -74,9 +74,9 @@ class CameEntry:
 
 @dataclass(slots=True)
 class CameInsert:
-    """A joint insert that is in the logs: its token, in how many shards it is to be, its entries, and their ends."""
+    """A joint insert that is in the logs: its tokens, in how many shards it is to be, its entries, and their ends."""
 
-    token: str
+    tokens: tuple[str, ...]
     shards: int
     entries: list[CameEntry] = field(default_factory=list)
     ends: list[CameEntry] = field(default_factory=list)
@@ -202,6 +202,8 @@ class Judge:
         self._entry_of: dict[tuple[Shard, int], int] = {}
         self.drops: dict[Shard, list[tuple[int, Zxid]]] = {}
         """Of each shard the entries that drop all rows, and their transactions."""
+        self.server_of: dict[str, str] = {}
+        """The server of each replica, where servers have one of each shard."""
         self.cuts: dict[int, Zxid] = {}
         """Of each read of a shard the cut that it asks for."""
         self._logs: dict[Shard, list[tuple[int, Zxid]]] = {}
@@ -219,16 +221,21 @@ class Judge:
         (rows,) = sent
         node = before.get(layout.shard_map(layout.sharded(self.root, self.name)))
         if node is None or node.version != rows.map_version:
-            raise Violated(f"D6: rows of {rows.token} come that were split by another map than there is")
+            raise Violated(f"D6: rows of {rows.tokens} come that were split by another map than there is")
         # An insert into one shard has no id of its own; what is staged for it names it.
         joint = JointId(entry.insert) if entry.joint is UNSET else entry.joint
-        insert = self.inserts.setdefault(joint, CameInsert(rows.token, 1 if entry.shards is UNSET else entry.shards))
+        insert = self.inserts.setdefault(joint, CameInsert(rows.tokens, 1 if entry.shards is UNSET else entry.shards))
         replica = Replica(self.place(before, shard), entry.replica)
-        if entry.replica != self._who and not before.exists(layout.is_active(replica)):
+        # What a process has staged for all shards needs no session but its own.
+        is_apart = self._server_of(entry.replica) != self._server_of(self._who)
+        if is_apart and not before.exists(layout.is_active(replica)):
             raise Violated(f"J5: {entry.insert} comes, and {entry.replica} has no session")
         insert.entries.append(CameEntry(shard, index, self.zxid(), entry, requests))
         self._entry_of |= {(shard, request): index for request in requests}
         self._touched.add(joint)
+
+    def _server_of(self, name: str) -> str:
+        return self.server_of.get(name, name)
 
     def ended(self, shard: Shard, index: int, entry: SettleEntry | FailEntry) -> None:
         """Take note of the end of a quorum."""
@@ -317,13 +324,13 @@ class Judge:
                 each
                 for each, other in self.inserts.items()
                 if each != joint
-                and other.token == insert.token
+                and {*other.tokens} & {*insert.tokens}
                 and not other.has_failed
                 and other.entries[0].zxid <= came
                 and not all(self._has_left(entry, came) for entry in other.entries)
             ]
             if again and not insert.has_failed:
-                raise Violated(f"D4: {insert.token} is applied as {sorted((*again, joint))}")
+                raise Violated(f"D4: {insert.tokens} is applied as {sorted((*again, joint))}")
         self._touched.clear()
 
     def check_whole(self, tree: Tree) -> None:
@@ -343,7 +350,7 @@ class Judge:
     def acknowledge(self, token: str) -> JointId:
         """Check an insert of which a client has heard that it counts (J4), remember it, and return its name."""
         found = [
-            each for each, insert in self.inserts.items() if insert.token == token and insert.counts_from is not None
+            each for each, insert in self.inserts.items() if token in insert.tokens and insert.counts_from is not None
         ]
         if not found:
             raise Violated(f"J4: {token} was acknowledged, and counts in no shard")
@@ -381,11 +388,12 @@ class Judge:
             if insert.counts_from is not None and insert.counts_from <= zxid
         }
         for shard, rows in shown.items():
-            tokens = Counter(self.sent[request].token for request in rows.requests)
+            tokens = Counter(token for request in rows.requests for token in self.sent[request].tokens)
             wanted = Counter(
-                each.token
+                token
                 for each in there.values()
                 if any(entry.shard == shard and not self._has_left(entry, zxid) for entry in each.entries)
+                for token in each.tokens
             )
             if tokens != wanted:
                 raise Violated(f"D1: shard {shard} shows {sorted(tokens)} at {zxid}, it has {sorted(wanted)}")
@@ -395,7 +403,7 @@ class Judge:
             its = [each.shard for each in insert.entries if each.shard in shown]
             seen = [each.shard for each in insert.entries if each.requests & {*shown[each.shard].requests}]
             if seen and len(seen) != len(its):
-                raise Violated(f"D2: {insert.token} is shown in {seen}, and not in all of {its}")
+                raise Violated(f"D2: {insert.tokens} is shown in {seen}, and not in all of {its}")
         late = sorted(due - there.keys())
         if late:
             rule = "D10" if is_own else "D3"
@@ -411,7 +419,7 @@ class Judge:
             for request in entry.requests
             for piece in self.pieces[request]
             # Batches bring no rows of their own.
-            if piece[0] == insert.token
+            if piece[0] in insert.tokens
         )
         seen = Counter(
             piece for shard, rows in shown.items() for piece in self.pieces_shown(shard, rows.requests, zxid)

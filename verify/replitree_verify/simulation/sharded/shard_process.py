@@ -6,7 +6,7 @@ how long, and what becomes of it when a read can't be had.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.stamps import GetStamped, Zxid
 from replitree.protocol.program import quorum_waiter
 from replitree.protocol.program.sharded import coordinator, participant, shards_command
-from replitree.protocol.program.sharded.coordinator import JointRequest, KeepOwn, OwnTurn, TakeOwn
+from replitree.protocol.program.sharded.coordinator import Became, EndBeside, JointRequest, KeepOwn, OwnTurn, TakeOwn
 from replitree.protocol.program.sharded.participant import (
     AcceptRows,
     AwaitForgetting,
@@ -72,7 +72,7 @@ class HeldRows:
 TURNS = (AcceptRows, TakeOwn, AwaitGivingUp, AwaitForgetting, AwaitExecuted)
 """Effects that this process performs itself, and that end when there is something to do."""
 
-OWN = (*TURNS, Hold, LetGoRows, KeepOwn, TellClient)
+OWN = (*TURNS, Hold, LetGoRows, KeepOwn, EndBeside, TellClient)
 """Effects that this process performs itself."""
 
 
@@ -116,6 +116,8 @@ class ShardProcess(Process):
         super().__init__(*arguments)
         self.replica = Replica(shard, self.name)
         self.held: dict[fx.StagingId, HeldRows] = {}
+        self._beside: dict[fx.StagingId, Sequence[tuple[ShardProcess, fx.StagingId]]] = {}
+        """Of each commit of rows that this server has staged for all shards: where those of the other shards are."""
         self._clients: dict[Thread, Hear] = {}
         self._forgot_under: fx.Epoch | None = None
 
@@ -130,12 +132,20 @@ class ShardProcess(Process):
         """Stage rows for a joint insert, and hold them."""
         self._ask("prepare", hear, participant.prepare_rows, self.replica, fx.RequestId(request), 1, not coordinates)
 
-    def commit(self, request: int, asked: JointRequest, hear: Hear) -> None:
-        """Commit a joint insert."""
+    def commit(
+        self,
+        request: int,
+        asked: JointRequest,
+        hear: Hear,
+        beside: Sequence[tuple[ShardProcess, fx.StagingId]] = (),
+    ) -> None:
+        """Commit a joint insert; `beside`: what processes of the same server have staged for the other shards."""
         held = self.held.get(asked.own)
         if held is not None and held.is_used:
             hear(None)
             return
+        if beside:
+            self._beside[asked.own] = beside
         self._ask("joint", hear, coordinator.insert_jointly, self.replica, fx.RequestId(request), asked)
 
     def command(self, request: int, asked: ShardsCommand, hear: Hear) -> None:
@@ -231,6 +241,7 @@ class ShardProcess(Process):
             self._drop_held(own)
         elif own in self.held:
             self.held[own].is_used = False
+        self._end_beside(own, Became.LET_GO if in_doubt else Became.KEPT)
 
     @override
     def _begin(self, thread: Thread, effect: Any) -> tuple[Any] | None:
@@ -275,10 +286,7 @@ class ShardProcess(Process):
                     self._remember(replace(self.memory, staging=staging))
                 return taken
             case TakeOwn(staging):
-                held = self.held.get(staging)
-                if held is not None and self.is_active:
-                    held.is_used = True
-                return OwnTurn(self.me, None if held is None else held.participant) if self.is_active else None
+                return self._take(staging) if self.is_active else None
             case AwaitGivingUp():
                 return GiveUpTurn(thread.arguments[0], self.me)
             case AwaitForgetting():
@@ -302,12 +310,36 @@ class ShardProcess(Process):
             case KeepOwn(staging):
                 if staging in self.held:
                     self.held[staging].is_used = False
+            case EndBeside(became):
+                self._end_beside(thread.arguments[2].own, became)
             case ReportTrouble():
                 self._trouble(thread.arguments[2].own)
             case TellClient(answer):
                 self._clients.pop(thread)(answer)
 
     # --- what is held ---------------------------------------------------------------------------------------------------
+
+    def _take(self, staging: fx.StagingId) -> OwnTurn:
+        """Take what is held for a commit, here and beside: all of it or nothing."""
+        beside = self._beside.get(staging, ())
+        own, *others = (process.held.get(its) for process, its in ((self, staging), *beside))
+        held = [each for each in (own, *others) if each is not None]
+        if len(held) <= len(others) or any(each.is_used for each in held[1:]):
+            return OwnTurn(self.me, None)
+        for each in held:
+            each.is_used = True
+        return OwnTurn(self.me, held[0].participant, tuple(each.participant for each in held[1:]))
+
+    def _end_beside(self, own: fx.StagingId, became: Became) -> None:
+        """Let what was staged beside own rows become what these become."""
+        for process, staging in self._beside.pop(own, ()):
+            if became is Became.LET_GO:
+                process._drop_held(staging)  # noqa: SLF001 - a process of the same server
+                continue
+            if staging in process.held:
+                process.held[staging].is_used = False
+            if became is Became.REMOVED:
+                process.give_up(staging)
 
     def _trouble(self, own: fx.StagingId) -> None:
         """Activate again, which decides a commit in doubt; the activation finds the folder idle."""

@@ -9,7 +9,7 @@ Its seeds are runs of their own: seed 7 of two shards has nothing of seed 7 of a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
@@ -36,6 +36,7 @@ from replitree_verify.simulation.runs import Run
 from replitree_verify.simulation.sharded.bucket_moves import SimulatedMover, operate
 from replitree_verify.simulation.sharded.errand import Errand
 from replitree_verify.simulation.sharded.joint_clients import CutReader, JointClient, Town
+from replitree_verify.simulation.sharded.joint_groups import JointGroups
 from replitree_verify.simulation.sharded.shard_observer import Judge, ShardObserver
 from replitree_verify.simulation.sharded.shard_process import ShardProcess
 from replitree_verify.simulation.sharded.stamped_cluster import StampedCluster
@@ -62,6 +63,13 @@ MOVERS = 2
 
 MOVES_FROM = 40_000
 """In the seeds from here on buckets move, and rows are of buckets."""
+
+GROUPS_FROM, GROUPS_MOVES = 50_000, 0.5
+"""In the seeds from here on servers have a replica of each shard, and take inserts for all shards by one request, which they
+commit in groups.  In half of them buckets move."""
+
+GROUPS_CLIENTS, GROUPS_INSERTS = 4, 6
+"""In these seeds there are at least so many clients that insert, with so many inserts each; few of them have a quorum."""
 
 READ_AT_ONCE = 0.7
 """Share of the acknowledgements after which a linearizable read begins at once."""
@@ -130,7 +138,7 @@ def draw_sharded(seed: int, shards: int, replicas: int) -> tuple[Options, Sharde
     later = Random(f"{seed}/commands {shards}")  # noqa: S311 - repeatable is what it must be
     if seed >= COMMANDS_FROM and later.random() < COMMANDS_SEEDS:
         sharded = replace(sharded, commands=later.randint(1, 6))
-    if seed >= MOVES_FROM:
+    if seed >= MOVES_FROM and (seed < GROUPS_FROM or later.random() < GROUPS_MOVES):
         # The map has moves: nothing else writes it.
         sharded = replace(sharded, maps=0, moves=later.randint(2, 8), mover_deaths=later.choice((0, 1, 4)))
     calm = replace(
@@ -147,6 +155,13 @@ def draw_sharded(seed: int, shards: int, replicas: int) -> tuple[Options, Sharde
         reads=0,
         rolls=random.choice((0, 0, 1, 2)),
     )
+    if seed >= GROUPS_FROM:
+        calm = replace(
+            calm,
+            clients=max(GROUPS_CLIENTS, calm.clients),
+            inserts=max(GROUPS_INSERTS, calm.inserts),
+            quorums=calm.quorums / 4,
+        )
     return calm, sharded
 
 
@@ -174,6 +189,11 @@ class ShardedSimulation:
         self.judge = Judge(ROOT, NAME, self._hosts)
         self.cluster = StampedCluster(self.options, self._random, tree, self.disks, self.changed)
         self.judge.zxid = lambda: self.cluster.zxid
+        if seed >= GROUPS_FROM:
+            self.judge.server_of = {
+                name: f"server {at}" for names in self._hosts.values() for at, name in enumerate(names)
+            }
+        self._groups: dict[str, JointGroups] = {}
         self._processes: dict[str, ShardProcess] = {}
         self._of_shard: dict[Shard, dict[str, Any]] = {shard: {} for shard in self._hosts}
         self._incarnations = dict.fromkeys(self._names, 0)
@@ -189,6 +209,8 @@ class ShardedSimulation:
         self._movers: list[SimulatedMover] = []
         self._mover_chance = Random(f"{seed}/moves")  # noqa: S311 - repeatable is what it must be
         self.town.buckets = BUCKETS if self.sharded.moves else 0
+        self.town.at_one = Random(f"{seed}/at one") if seed >= GROUPS_FROM else None  # noqa: S311
+        self.town.submit = lambda name, asked: self._groups[self.judge.server_of[name]].submit(asked)
         self.town.on_acknowledged = self.read_at_once
         self._commands = Random(f"{seed}/commanded")  # noqa: S311 - repeatable is what it must be
         self._kinds = Random(f"{seed}/kinds of commands")  # noqa: S311 - repeatable is what it must be
@@ -264,12 +286,13 @@ class ShardedSimulation:
         options, begun = self.options, self.cluster.now
         for name in self._names:
             self._start(name)
+        self._begin_groups(self._names)
         for client in self._clients:
             client.next()
         reads = [reader for reader in self._readers for _ in range(self.sharded.reads)]
         for count, fault in (
             (options.crashes, self.crash),
-            (options.pauses, lambda: self._processes[self._any()].pause(self._random.choice(PAUSES))),
+            (options.pauses, self.pause),
             (options.cuts, lambda: self.cut_link(self._any(), COORDINATION)),
             (options.splits, lambda: self.cut_link(*self._random.sample(self._names, 2))),
             (options.full, self.fill),
@@ -425,7 +448,20 @@ class ShardedSimulation:
 
     def _restart(self, name: str) -> None:
         if not self._processes[name].alive:
-            self._start(name)
+            for each in self._with(name):
+                self._start(each)
+            self._begin_groups((name,))
+
+    def _with(self, name: str) -> list[str]:
+        """Return the names of the processes that die and stand still with one: all of its server, or itself."""
+        servers = self.judge.server_of
+        return [each for each in self._names if servers[each] == servers[name]] if servers else [name]
+
+    def _begin_groups(self, names: Iterable[str]) -> None:
+        """Let the servers of replicas commit inserts in groups, from now on without what they had."""
+        for server in dict.fromkeys(self.judge.server_of.get(name, "") for name in names):
+            its = (name for name, at in self.judge.server_of.items() if at == server)
+            self._groups[server] = JointGroups(self.town, {self._shard_of[name]: self._processes[name] for name in its})
 
     def changed(self, tree: Tree, who: str, breach: str | None) -> None:
         """Check a change of coordination."""
@@ -451,8 +487,15 @@ class ShardedSimulation:
         """Let a process die, and start the next one after one of these times."""
         name = self._any()
         if self._processes[name].alive and self._incarnations[name] < len(INCARNATIONS) - 1:
-            self._processes[name].die()
+            for each in self._with(name):
+                self._processes[each].die()
             self.cluster.after(self._random.choice(absences), lambda: self._restart(name))
+
+    def pause(self) -> None:
+        """Let a process stand still for a while."""
+        name, length = self._any(), self._random.choice(PAUSES)
+        for each in self._with(name):
+            self._processes[each].pause(length)
 
     def _lead(self, duty: str, *arguments: Any) -> None:
         process = self._processes[self._any()]
