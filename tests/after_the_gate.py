@@ -132,6 +132,7 @@ AFTER_THE_GATE = {
     ),
     "tests/verify/test_simulate_moving.py::test_seeds_find_nothing_and_see_the_rare_branches": (),
     "tests/verify/test_simulate_sharded.py::test_seeds_find_nothing_and_see_the_rare_branches": (),
+    "tests/verify/test_simulate_sharded.py::test_servers_commit_groups_of_inserts_for_all_shards_in_later_seeds": (),
     "tests/verify/test_simulate_sharded.py::test_the_same_seed_is_the_same_run_and_the_seeds_of_more_shards_are_others": (),
     "tests/verify/test_simulate_shared.py::test_a_part_that_comes_while_the_store_is_opened_gets_its_mark": (
         *("147", "746"),

@@ -86,7 +86,7 @@ AT_NIGHT = {
     "tests/cli/test_up_system.py::test_up_leaves_a_replica_alone_that_was_stopped": (),
     "tests/cli/test_up_system.py::test_up_warns_of_tables_that_zookeeper_has_lost": (),
     "tests/cli/test_verify_nemesis_system.py::test_a_driver_of_spark_is_killed_and_its_streams_are_judged": (),
-    "tests/cli/test_verify_nemesis_system.py::test_a_sharded_table_is_hurt_and_judged_and_has_no_streams_yet": (),
+    "tests/cli/test_verify_nemesis_system.py::test_a_sharded_table_is_hurt_and_judged": (),
     "tests/cli/test_restore_killed_system.py::test_a_restore_that_is_killed_again_and_again_is_done_once": (),
     "tests/client/test_consumers_system.py::test_what_a_consumer_has_not_read_survives_kills_of_all_replicas": (),
     "tests/client/test_engines_system.py::test_lazy_results_stay_the_same_while_the_table_changes": ("store",),

@@ -56,12 +56,9 @@ def test_a_cluster_for_tests_is_hurt_and_judged_and_another_is_refused(run: Run,
         assert cluster.table("precious").to_arrow().num_rows == 1
 
 
-def test_a_sharded_table_is_hurt_and_judged_and_has_no_streams_yet(run: Run, tmp_path: Path) -> None:
+def test_a_sharded_table_is_hurt_and_judged(run: Run, tmp_path: Path) -> None:
     aimed = ("verify", "nemesis", "--dir", str(tmp_path / "cluster"), "--seconds", "10", "--clients", "6", "--json")
     with LocalCluster(tmp_path / "cluster", 3, durable=False, settings={"test_cluster": True}) as cluster:
-        refused = run(*aimed, "--shards", "2", "--spark")
-        assert refused.status == 2
-        assert "leave out --spark, or --shards" in refused.err
         paused = [str(server.answer["pid"]) for server in cluster.servers() if server.answer and server.name == "r2"]
         faults, results = tmp_path / "faults.toml", tmp_path / "results"
         faults.write_text(toml("pause r2", ["kill", "-STOP", *paused], ["kill", "-CONT", *paused]))
@@ -78,14 +75,15 @@ def test_a_sharded_table_is_hurt_and_judged_and_has_no_streams_yet(run: Run, tmp
         assert cluster.tables() == ()
 
 
-def test_a_driver_of_spark_is_killed_and_its_streams_are_judged(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shards", [0, 2])
+def test_a_driver_of_spark_is_killed_and_its_streams_are_judged(run: Run, tmp_path: Path, shards: int) -> None:
     with LocalCluster(tmp_path / "cluster", 3, durable=False, settings={"test_cluster": True}) as cluster:
         paused = [str(server.answer["pid"]) for server in cluster.servers() if server.answer and server.name == "r2"]
         faults, results = tmp_path / "faults.toml", tmp_path / "results"
         faults.write_text(toml("pause r2", ["kill", "-STOP", *paused], ["kill", "-CONT", *paused]))
         ran = run(
             *("verify", "nemesis", "--dir", str(tmp_path / "cluster"), "--seconds", "90", "--clients", "4", "--json"),
-            *("--spark", "--faults", str(faults), "--results", str(results)),
+            *("--spark", "--faults", str(faults), "--results", str(results), "--shards", str(shards)),
         )
         assert ran.status == 0, ran.err
         assert ran.json["verdict"]["verdict"] == "fine"
@@ -93,7 +91,8 @@ def test_a_driver_of_spark_is_killed_and_its_streams_are_judged(run: Run, tmp_pa
         history = read_files([results / "history.jsonl"])
         operations = [history.operation(number) for number in range(len(history))]
         (seen,) = (each for each in operations if each.replica == "stream out")
-        (at_r1,) = (each for each in operations if each.closing and each.replica == "r1")
+        first = "r1 and r1" if shards else "r1"
+        (at_r1,) = (each for each in operations if each.closing and each.replica == first)
         assert seen.closing
         assert seen.rows == at_r1.rows
         by_spark = [each for each in operations if each.kind == "insert" and each.client.startswith("spark-")]

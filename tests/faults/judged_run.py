@@ -36,7 +36,7 @@ from replitree_verify.histories.report import as_dict
 from replitree_verify.nemesis.overview import Struck, write_report
 from replitree_verify.nemesis.run import read_closing, read_closing_with_stream
 from replitree_verify.nemesis.shards import Hosted, hosted, with_transactions
-from replitree_verify.nemesis.stream import DriverFault, SparkDriver
+from replitree_verify.nemesis.stream import CUT_LEVELS, LEVELS, DriverFault, SparkDriver
 from replitree_verify.nemesis.visitors import IDS, SCHEMA
 from tests.faults import checks
 from tests.faults.cluster import FaultCluster
@@ -226,8 +226,10 @@ def driver_of(plan: JudgedPlan, cluster: FaultCluster) -> SparkDriver:
     """Return a driver of Spark that has been started."""
     access = Access(cluster.ensemble.url, (cluster.folder / TOKEN_FILE).read_text("utf-8").strip())
     made = SparkDriver(
-        access, cluster.folder / "spark", table=TABLE, first=plan.clients * IDS, quorum=2, seed=plan.seed
-    )
+        access, cluster.folder / "spark", table=TABLE, first=plan.clients * IDS, seed=plan.seed,
+        # A batch that goes into several shards can't have a quorum.
+        quorum=0 if plan.shards else 2, levels=CUT_LEVELS if plan.shards else LEVELS,
+    )  # fmt: skip
     made.launch()
     return made
 
@@ -287,7 +289,7 @@ def close(
     closing = cluster.folder / "closing.jsonl"
     if driver is not None:
         # Before replicas are compared: the stream in ends here.
-        read_closing_with_stream(tables[0], closing, driver)
+        read_closing_with_stream(TABLE, tables, closing, driver)
     for table, names in tables:
         checks.wait_until_equal(table, names)
         checks.check_health(cluster, table, names)

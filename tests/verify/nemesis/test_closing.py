@@ -87,7 +87,8 @@ def test_shards_are_read_until_no_log_moved_between_the_first_and_the_last(
     tmp_path: Path, names: tuple[str, ...], first: list[int], second: list[int], recorded: list[tuple[str, int]]
 ) -> None:
     shards: list[Any] = [Moving(iter(first)), Moving(iter(second))]
-    assert read_closing("t", [Hosted(shard, names) for shard in shards], tmp_path / "closing.jsonl", 1.0) is None
+    versions = read_closing("t", [Hosted(shard, names) for shard in shards], tmp_path / "closing.jsonl", 1.0)
+    assert versions == (first[-1], second[-1])
     history = read_files([tmp_path / "closing.jsonl"])
     found = [history.operation(number) for number in range(len(history))]
     rows = [sum(last - low + 1 for low, last in each.rows or ()) for each in found]

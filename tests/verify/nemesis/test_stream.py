@@ -91,7 +91,7 @@ def file(tmp_path: Path) -> Path:
 def counts(file: Path, driver: Driver, versions: Sequence[int] = (2,)) -> dict[str, int]:
     """Return what is found when the replicas have all rows, and the stream what the driver's folder says."""
     still: Any = Still(list(versions))
-    read_closing_with_stream(Hosted(still, ("r1", "r2")), file, driver)
+    read_closing_with_stream("t", [Hosted(still, ("r1", "r2"))], file, driver)
     return {rule: count for rule, count in check(read_files([driver.history, file])).counts.items() if count}
 
 
@@ -144,7 +144,7 @@ def test_all_is_read_again_when_something_came_in_between(tmp_path: Path, file: 
 def test_a_driver_that_has_brought_nothing_ends_the_run(tmp_path: Path, file: Path) -> None:
     still: Any = Still()
     with pytest.raises(RunFailed, match="has brought no batch into t"):
-        read_closing_with_stream(Hosted(still, ("r1",)), file, Driver(tmp_path))
+        read_closing_with_stream("t", [Hosted(still, ("r1",))], file, Driver(tmp_path))
 
 
 def test_a_driver_that_has_begun_no_batch_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

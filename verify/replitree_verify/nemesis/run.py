@@ -23,7 +23,7 @@ from replitree_verify.histories.judge import Verdict, check
 from replitree_verify.histories.reading import read_clock, read_files
 from replitree_verify.nemesis.overview import write_report
 from replitree_verify.nemesis.shards import Hosted, hosted, with_transactions
-from replitree_verify.nemesis.stream import DriverFault, SparkDriver, check_spark
+from replitree_verify.nemesis.stream import CUT_LEVELS, LEVELS, DriverFault, SparkDriver, check_spark
 from replitree_verify.nemesis.strikes import CommandedFault, NemesisFault, RunFailed, Strikes
 from replitree_verify.nemesis.visitors import IDS, SCHEMA, Crowd
 
@@ -98,7 +98,7 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
     Raises
     ------
     BadInput
-        The cluster is not marked as one for tests; or the plan wants streams of a sharded table.
+        The cluster is not marked as one for tests.
     SparkMissing
         The plan wants a driver of Spark, and PySpark is not installed: nothing was touched.
     RunFailed
@@ -109,8 +109,6 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
     """
     access = connection.access
     if plan.spark:
-        if plan.shards:
-            raise BadInput("a sharded table has no stream out yet: leave out --spark, or --shards")
         check_spark()
     replicas = check_marked(connection)
     table = connection.create_table(
@@ -127,8 +125,9 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
         driver = None
         if plan.spark:
             driver = SparkDriver(
-                access, folder / SPARK, table=table.name, first=plan.visitors * IDS, quorum=min(2, len(replicas)),
-                seed=plan.seed,
+                access, folder / SPARK, table=table.name, first=plan.visitors * IDS, seed=plan.seed,
+                # A batch that goes into several shards can't have one.
+                quorum=0 if plan.shards else min(2, len(replicas)), levels=CUT_LEVELS if plan.shards else LEVELS,
             )  # fmt: skip
             opened.callback(driver.close)
             driver.launch()
@@ -147,7 +146,7 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
         if driver is None:
             read_closing(table.name, tables, closing, CLOSING_S)
         else:
-            read_closing_with_stream(tables[0], closing, driver)
+            read_closing_with_stream(table.name, tables, closing, driver)
     stamped = (access.url, table.name) if plan.shards else None
     verdict, operations = judge([*files, closing], folder / HISTORY, stamped)
     write_report(folder / REPORT, f"{table.name}, seed {plan.seed}", verdict, operations, strikes.done)
@@ -186,30 +185,30 @@ def _act(
     return not crowd.has_failed
 
 
-def read_closing_with_stream(only: Hosted, file: Path, driver: SparkDriver) -> None:
-    """Read a table that is not sharded as `read_closing`, and record what the stream out has seen of the same version.
+def read_closing_with_stream(name: str, tables: Sequence[Hosted], file: Path, driver: SparkDriver) -> None:
+    """Read a table as `read_closing`, and record what the stream out has seen of the same versions of all shards.
 
     Raises
     ------
     RunFailed
         The driver has ended by itself, or has brought nothing into the table.
     """
-    table, end = only.table, time.monotonic() + MOVING_S_MAX
+    end = time.monotonic() + MOVING_S_MAX
     # The stream in ends first: each of its batches moves the log.
     with contextlib.suppress(Unavailable):
         driver.drain()
     if not driver.has_inserted():
-        raise RunFailed(f"the Spark driver has brought no batch into {table.name}; its log is {driver.log}")
+        raise RunFailed(f"the Spark driver has brought no batch into {name}; its log is {driver.log}")
     while True:
-        version = read_closing(table.name, [only], file, CLOSING_S)
+        versions = read_closing(name, tables, file, CLOSING_S)
         driver.read_closing(file)
-        if version is None or time.monotonic() >= end:
+        if versions is None or time.monotonic() >= end:
             return
-        with (
-            contextlib.suppress(ReplitreeError),
-            table.snapshot(level="linearizable", timeout_s=CLOSING_S) as snapshot,
-        ):
-            if snapshot.index == version:
+        with contextlib.suppress(ReplitreeError), contextlib.ExitStack() as held:
+            taken = [
+                held.enter_context(each.table.snapshot(level="linearizable", timeout_s=CLOSING_S)) for each in tables
+            ]
+            if tuple(each.index for each in taken) == versions:
                 return
         # What came in between the stream may have, and no read has: all is read again.
         file.unlink()
@@ -254,7 +253,7 @@ def wait_until_well(tables: Sequence[Hosted], settle_s: float) -> None:
                     break
 
 
-def read_closing(name: str, tables: Sequence[Hosted], file: Path, timeout_s: float) -> int | None:
+def read_closing(name: str, tables: Sequence[Hosted], file: Path, timeout_s: float) -> tuple[int, ...] | None:
     """Read the table at each replica, when all faults are over, and record it.
 
     A sharded table is read as often as a shard has replicas, at least twice, each time at other ones.  Closing reads are
@@ -274,8 +273,8 @@ def read_closing(name: str, tables: Sequence[Hosted], file: Path, timeout_s: flo
 
     Returns
     -------
-    int | None
-        The version of all reads; None when they are not of one, or when the table is sharded.
+    tuple[int, ...] | None
+        The version of each shard that all reads had; None when they are not of one.
     """
     end = time.monotonic() + MOVING_S_MAX
     # Of several shards two reads that found the same versions show that no log moved between the first shard and the last.
@@ -296,7 +295,7 @@ def read_closing(name: str, tables: Sequence[Hosted], file: Path, timeout_s: flo
                     asked.show(rows, index=shown[0].index if len(tables) == 1 else None)
                     versions.add(tuple(each.index for each in shown))
         if len(versions) <= 1 or time.monotonic() >= end:
-            return versions.pop()[0] if len(versions) == 1 and len(tables) == 1 else None
+            return versions.pop() if len(versions) == 1 else None
         file.unlink()
 
 

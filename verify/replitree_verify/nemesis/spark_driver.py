@@ -61,7 +61,6 @@ IDLE_S_MAX = 20.0
 
 BATCH_ROWS = 4
 TRIGGER = "500 milliseconds"
-LEVELS = ("eventual", "sequential", "linearizable")
 FAILED = (PySparkException, Py4JError, *EXPECTED)
 """How Spark tells that a replica did not answer."""
 
@@ -130,7 +129,9 @@ class Driver:
         rows = rate.option("rowsPerBatch", BATCH_ROWS).option("numPartitions", 1).load()
         numbered = rows.selectExpr(f"value + {order.first} AS id", "cast(value % 2 AS int) AS shelf")
         writer = self._session.write_stream(numbered).options(**self._named)
-        writer = writer.option("table", order.table).option("quorum", order.quorum)
+        writer = writer.option("table", order.table)
+        if order.quorum:
+            writer = writer.option("quorum", order.quorum)
         return writer.option("checkpointLocation", str(self._folder / CHECKPOINT_IN))
 
     def _from(self) -> DataStreamWriter:
@@ -146,7 +147,7 @@ class Driver:
         self._in.look_after()
         self._out.look_after()
         if self._in.wanted and time.monotonic() >= self._read_at:
-            name, level = self._order.table, self._random.choice(LEVELS)
+            name, level = self._order.table, self._random.choice(self._order.levels)
             ways: tuple[Callable[[], object], ...] = (
                 lambda: self._session.load(name, level=level, timeout=READ_S, **self._named),
                 lambda: self._session.table(f"replitree.default.{name}", level=level, timeout=READ_S),

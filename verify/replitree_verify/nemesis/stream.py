@@ -34,6 +34,9 @@ checkpoint of the stream in."""
 STREAM = "stream out"
 """The replica of the closing read that has what the stream out has seen."""
 
+LEVELS, CUT_LEVELS = ("eventual", "sequential", "linearizable"), ("consistent", "linearizable")
+"""Levels of a driver's reads, of a table and of a sharded one."""
+
 KILL = "kill the Spark driver"
 HOLD_S = 5.0
 """How long the driver stays away at most, in seconds."""
@@ -56,9 +59,11 @@ class DriverOrder(msgspec.Struct, frozen=True):
     first
         The first number of the rows of its stream.
     quorum
-        How many replicas have to have each batch.
+        How many replicas have to have each batch; 0: it has no quorum, as batches that go into a sharded table.
     seed
         When it reads, and how, is drawn from it.
+    levels
+        Those of its reads.
     """
 
     url: str
@@ -68,6 +73,7 @@ class DriverOrder(msgspec.Struct, frozen=True):
     first: int
     quorum: int
     seed: int
+    levels: tuple[str, ...]
 
 
 class SparkDriver:
@@ -79,16 +85,26 @@ class SparkDriver:
         Of the cluster.
     folder
         An empty folder of its own.
-    table, first, quorum, seed
+    table, first, quorum, seed, levels
         As of `DriverOrder`.
     """
 
-    def __init__(self, access: Access, folder: Path, *, table: str, first: int, quorum: int, seed: int) -> None:
+    def __init__(
+        self,
+        access: Access,
+        folder: Path,
+        *,
+        table: str,
+        first: int,
+        quorum: int,
+        seed: int,
+        levels: tuple[str, ...] = LEVELS,
+    ) -> None:
         private.make_folder(folder)
         self._folder, self._table = folder, table
         self._token = folder / "token"
         private.write_file(self._token, access.token.encode())
-        order = DriverOrder(access.url, str(self._token), table, str(folder), first, quorum, seed)
+        order = DriverOrder(access.url, str(self._token), table, str(folder), first, quorum, seed, levels)
         self._order = folder / "order.json"
         self._order.write_bytes(msgspec.json.encode(order))
         self._process: subprocess.Popen[bytes] | None = None
@@ -226,8 +242,10 @@ def check_spark() -> None:
 
 __all__ = [
     "CHECKPOINT_IN",
+    "CUT_LEVELS",
     "HISTORY",
     "KILL",
+    "LEVELS",
     "LOG",
     "SEEN",
     "STREAM",

@@ -28,7 +28,9 @@ from pyspark.sql.types import IntegralType
 from typing_extensions import override
 
 from replitree.client.arguments import check_arguments
+from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput
+from replitree.protocol.sharded.cut import parse_cut
 from replitree.spark.session.columns import quoted
 from replitree.spark.session.option_names import known_options
 from replitree.spark.session.options import open_connection, table_name
@@ -44,6 +46,9 @@ if TYPE_CHECKING:
 WHOLE = ("Project", "SubqueryAlias", "RelationTimeTravel")
 """Steps of a query that leave every row there."""
 
+SCANS = ("BatchScanExec", "RowDataSourceScanExec")
+"""Steps of a plan that read the table itself."""
+
 LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 SCANNED = re.compile(r"replitree \S+ at (\d+) of ([^\s,]+)")
 """What scans of the jar say of their snapshot (`scala/Table.scala`, `LoadedSnapshot.description`)."""
@@ -57,12 +62,16 @@ class TakenSnapshot(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """What a query reads: the table, the column that numbers its rows, the level, and the index that it names itself."""
+    """What a query reads: the table, the column that numbers its rows, the level, and the index that it names itself.
+
+    `is_sharded`: of several shards, whose plan does not say the cut.
+    """
 
     table: str
     key: str
     level: Level
     at: int | None
+    is_sharded: bool = False
 
 
 class RecordedSession:
@@ -214,7 +223,8 @@ class RecordedSession:
             kept = frame.localCheckpoint(eager=True)
             numbers = kept.select(quoted(relation.key)).toArrow().column(0).to_pylist()
             check_numbers(numbers, relation.key, relation.table)
-            taken = _taken(frame._jdf.queryExecution().executedPlan())  # noqa: SLF001 - there is no other way
+            plan = frame._jdf.queryExecution().executedPlan()  # noqa: SLF001 - there is no other way
+            taken = _taken(plan, is_sharded=relation.is_sharded)
             if relation.level == "as_of" and relation.at is None and taken.at is None:
                 raise BadInput(f"{relation.table} was empty then, and the plan does not say its index: name an index")
             asked.show(numbers, index=taken.at, replica=taken.replica)
@@ -244,14 +254,16 @@ class RecordedSession:
             table, catalog = str(identifier.get().name()), str(leaf.catalog().get().name())
             if len(space) != 1 or not leaf.table().getClass().getName().endswith(".ReplitreeTable"):
                 raise BadInput(f"{catalog}.{'.'.join(map(str, space))}.{table} is not a table of a replitree catalog")
-            options.setdefault("level", self._spark.conf.get(f"spark.sql.catalog.{catalog}.level", None) or "eventual")
+            if level := self._spark.conf.get(f"spark.sql.catalog.{catalog}.level", None):
+                options.setdefault("level", level)
         else:
             options = known_options(options)
             table = table_name(options)
         for name in ("final", "readchangefeed", "where"):
             if options.get(name, "false").lower() != "false":
                 raise BadInput(f"a recorded read shows every row of a table as it was inserted: option {name} does not")
-        key = self._recorder.key or _order_key(leaf.table(), options)
+        order_key, is_sharded = _described(leaf.table(), options)
+        key = self._recorder.key or order_key
         of_table = next((each for each in _items(leaf.output()) if str(each.name()) == key), None)
         same = [
             each
@@ -265,8 +277,8 @@ class RecordedSession:
         if not isinstance(frame.schema[key].dataType, IntegralType):
             raise BadInput(f"column {key} of {table} has no whole numbers: record with Recorder(file, key=…)")
         named = options.get("asof", options.get("versionasof", ""))
-        level = _level(frame, leaf, options)
-        return Relation(table, key, level, int(named) if named.isdecimal() else None)
+        level = _level(frame, leaf, options, is_sharded=is_sharded)
+        return Relation(table, key, level, _position(named), is_sharded)
 
     def _is(self, plan: Any, name: str) -> bool:
         """Tell whether a plan is one of Spark's of this name."""
@@ -303,8 +315,14 @@ def recorded(spark: SparkSession, recorder: Recorder) -> RecordedSession:
     return RecordedSession(spark, recorder)
 
 
-def _level(frame: DataFrame, leaf: Any, options: Mapping[str, str]) -> Level:
-    """Return what a read is promised."""
+def _level(frame: DataFrame, leaf: Any, options: Mapping[str, str], *, is_sharded: bool) -> Level:
+    """Return what a read is promised.
+
+    Raises
+    ------
+    BadInput
+        Nothing of a sharded table: it may show an insert in one shard and not yet in another.
+    """
     try:
         travels = leaf.timeTravelSpec().isDefined()
     except Py4JError:
@@ -312,21 +330,35 @@ def _level(frame: DataFrame, leaf: Any, options: Mapping[str, str]) -> Level:
         travels = "TimeTravel" in frame._jdf.queryExecution().logical().toString()  # noqa: SLF001
     if travels or not {"asof", "versionasof", "timestampasof"}.isdisjoint(options):
         return "as_of"
-    asked = options.get("level", "eventual").lower()
-    return next(level for level in LEVELS if level == asked)
+    asked = options.get("level", "consistent" if is_sharded else "eventual").lower()
+    if is_sharded and asked == "eventual":
+        raise BadInput(
+            "a history has no eventual read of a sharded table: read it at the level consistent or linearizable"
+        )
+    # As `replitree.client.recorded_shards` has it.
+    return "sequential" if asked == "consistent" else next(level for level in LEVELS if level == asked)
 
 
-def _order_key(table: Any, options: Mapping[str, str]) -> str:
-    """Return the first column of a table's order key; "" when it has none."""
+def _position(named: str) -> int | None:
+    """Return the position that a read names: an index, or behind the transaction of a cut."""
+    if named.isdecimal():
+        return int(named)
+    return parse_cut(named).zxid + 1 if "@" in named else None
+
+
+def _described(table: Any, options: Mapping[str, str]) -> tuple[str, bool]:
+    """Return the first column of a table's order key, "" when it has none, and whether the table is sharded."""
     if table.getClass().getName().endswith(".ReplitreeTable"):
-        return str(dict(table.properties()).get("order_by", "")).split(", ")[0]
+        properties = dict(table.properties())
+        return str(properties.get("order_by", "")).split(", ")[0], "shard_by" in properties
     with open_connection(options) as connection:
-        order = connection.catalog.definition(table_name(options)).order_by
-    return order[0] if order else ""
+        found = connection.table(table_name(options))
+        order = found.definition.order_by
+        return order[0] if order else "", isinstance(found, ShardedTable)
 
 
-def _taken(plan: Any) -> TakenSnapshot:
-    """Return the snapshot that a plan has read which has run.
+def _taken(plan: Any, *, is_sharded: bool) -> TakenSnapshot:
+    """Return the snapshot that a plan has read which has run; of a sharded table the plan does not say the cut.
 
     Raises
     ------
@@ -334,6 +366,8 @@ def _taken(plan: Any) -> TakenSnapshot:
         It has read a cache of Spark's.
     """
     (leaf,) = _items(plan.collectLeaves())
+    if is_sharded and _name(leaf) in SCANS:
+        return TakenSnapshot(None, None)
     if _name(leaf) == "BatchScanExec" and _name(leaf.scan()) == "PythonScan":
         for each in _items(leaf.inputPartitions()):
             task = cloudpickle.loads(bytes(each.pickedPartition())).value
@@ -341,7 +375,7 @@ def _taken(plan: Any) -> TakenSnapshot:
                 return TakenSnapshot(task.plan.index, task.plan.replica or None)
         # Of an empty table there is no task, and the plan does not say more.
         return TakenSnapshot(None, None)
-    if _name(leaf) not in ("BatchScanExec", "RowDataSourceScanExec"):
+    if _name(leaf) not in SCANS:
         raise BadInput(
             f"a recorded read reads the table itself, and Spark took the rows from elsewhere ({_name(leaf)}): is the table"
             " cached? UNCACHE TABLE first"

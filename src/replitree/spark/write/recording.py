@@ -22,7 +22,7 @@ from replitree.client.recorded import key_column, least_quorum
 from replitree.client.table import Table
 from replitree.errors import BadInput
 from replitree.spark.session.options import table_name
-from replitree.spark.write.write_tasks import StagedMessage
+from replitree.spark.write.sharded_write import staged_in
 from replitree.wire.history_recorder import OpenOperation, Recorder
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def recorded_insert(plan: WritePlan, messages: Sequence[WriterCommitMessage | No
     BadInput
         A row is there twice, or the file can't be opened: nothing has been inserted.
     """
-    ranges = [pair for message in messages if isinstance(message, StagedMessage) for pair in message.numbers]
+    staged = (each for message in messages for each in staged_in(message))
+    ranges = [pair for each in staged for pair in each.numbers]
     if plan.job.number_by is None or not ranges:
         yield None
         return

@@ -89,7 +89,7 @@ class ShardedJob:
     jobs
         Where the rows of each shard go.
     number_by
-        None: an insert into a sharded table is not recorded.
+        The column that numbers the rows in a history; None: the job is not recorded.
     """
 
     definition: tuple[bytes, bytes] = field(repr=False)
@@ -97,7 +97,7 @@ class ShardedJob:
     map: bytes = field(repr=False)
     map_version: int
     jobs: Mapping[Shard, WriteJob] = field(repr=False)
-    number_by: None = None
+    number_by: str | None = None
 
     @property
     def table(self) -> TableDefinition:
@@ -126,6 +126,13 @@ class ShardedMessage(WriterCommitMessage):
         self.session_mode = session_mode()
 
 
+def staged_in(message: WriterCommitMessage | None) -> Sequence[StagedMessage]:
+    """Return what one attempt's message, of any job, says that it has staged."""
+    if isinstance(message, ShardedMessage):
+        return [each for _, each in message.staged]
+    return [message] if isinstance(message, StagedMessage) else []
+
+
 # --- plan -----------------------------------------------------------------------------------------------------------------
 
 
@@ -135,6 +142,7 @@ def plan_sharded(
     timeout_s: float,
     writer: Writer | None = None,
     through: Through | None = None,
+    number_by: str | None = None,
 ) -> ShardedJob:
     """Read the map, and open an upload in each shard.
 
@@ -148,6 +156,8 @@ def plan_sharded(
         The process that will commit; this one by default.
     through
         As of `replitree.spark.write.write.insert_df`.
+    number_by
+        As of `ShardedJob`.
 
     Raises
     ------
@@ -178,7 +188,13 @@ def plan_sharded(
                 raise each
         jobs = {
             at: job_of(
-                shards[at].definition, columns, table.http, upload, store=offered(upload, through), through=through
+                shards[at].definition,
+                columns,
+                table.http,
+                upload,
+                store=offered(upload, through),
+                through=through,
+                number_by=number_by,
             )
             for at, upload in opened.items()
         }
@@ -190,7 +206,7 @@ def plan_sharded(
         if job.scratch is not None:
             private.make_folder(job.scratch)
     encoded = (table.definition.encode_metadata(), table.definition.encode_columns())
-    return ShardedJob(encoded, tuple(names), encode_map(info.map), info.map_version, jobs)
+    return ShardedJob(encoded, tuple(names), encode_map(info.map), info.map_version, jobs, number_by)
 
 
 # --- stage ----------------------------------------------------------------------------------------------------------------
@@ -379,4 +395,5 @@ __all__ = [
     "plan_sharded",
     "shard_column",
     "stage_by_shard",
+    "staged_in",
 ]

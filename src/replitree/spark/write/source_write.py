@@ -127,9 +127,8 @@ def plan_write(options: Mapping[str, str], schema: StructType, *, overwrite: boo
         given = TableInserter.check_token(options.get("inserttoken"), deduplicate=True)
         token = None if batch is not None else given or fresh_token()
         if isinstance(table, ShardedTable):
-            if "record" in options:
-                raise not_yet(table.name, "have its history recorded")
-            planned = plan_sharded(table, names, seconds(options, TIMEOUT_S), driver_process(), through)
+            number_by = numbering_column(options, table, names, overwrite=overwrite)
+            planned = plan_sharded(table, names, seconds(options, TIMEOUT_S), driver_process(), through, number_by)
             return WritePlan(dict(options), planned, token, replaced, batch)
         number_by = numbering_column(options, table, names, overwrite=overwrite)
         upload = table.inserter.open_upload(seconds(options, TIMEOUT_S), driver_process())
@@ -205,10 +204,12 @@ def commit_job(plan: WritePlan, messages: Sequence[WriterCommitMessage | None]) 
                 raise BadInput(
                     f"table {table.name} was dropped and created again while the job ran: nothing was inserted"
                 )
-            joint = commit_by_shard(plan.job, table, messages, plan.terms)
-            if joint is None:
-                # Spark does not run tasks again after a commit that has failed.
-                raise map_changed(table.name)
+            # What a shard's log calls its position is none of the table: the history has no position of the insert.
+            with recorded_insert(plan, messages):
+                joint = commit_by_shard(plan.job, table, messages, plan.terms)
+                if joint is None:
+                    # Spark does not run tasks again after a commit that has failed.
+                    raise map_changed(table.name)
             note_inserted(table, joint)
             return
         with recorded_insert(plan, messages) as asked:
