@@ -32,6 +32,16 @@ def toml(name: str, strike: list[str], heal: list[str]) -> str:
     return f'[[fault]]\nname = "{name}"\nstrike = {json.dumps(strike)}\nheal = {json.dumps(heal)}\nhold_s = 1.5\n'
 
 
+def pid_of(cluster: LocalCluster, name: str) -> str:
+    """Return the process of a server, when it answers."""
+
+    def answered() -> str | None:
+        answers = (each.answer for each in cluster.servers() if each.name == name)
+        return next((str(answer["pid"]) for answer in answers if answer), None)
+
+    return wait_for(answered, f"{name} answers")
+
+
 def test_a_cluster_for_tests_is_hurt_and_judged_and_another_is_refused(run: Run, tmp_path: Path) -> None:
     aimed = ("verify", "nemesis", "--dir", str(tmp_path / "cluster"), "--seconds", "4", "--clients", "6", "--json")
     with LocalCluster(tmp_path / "cluster", 2, durable=False) as cluster:
@@ -41,7 +51,7 @@ def test_a_cluster_for_tests_is_hurt_and_judged_and_another_is_refused(run: Run,
         assert "replica r1 is not marked as one of a test cluster" in refused.err
         assert cluster.tables() == ("precious",)
     with LocalCluster(tmp_path / "cluster", 2, durable=False, settings={"test_cluster": True}) as cluster:
-        paused = [str(server.answer["pid"]) for server in cluster.servers() if server.answer and server.name == "r2"]
+        paused = [pid_of(cluster, "r2")]
         assert int(paused[0]) != os.getpid()
         faults, results = tmp_path / "faults.toml", tmp_path / "results"
         faults.write_text(toml("pause r2", ["kill", "-STOP", *paused], ["kill", "-CONT", *paused]))
@@ -59,7 +69,7 @@ def test_a_cluster_for_tests_is_hurt_and_judged_and_another_is_refused(run: Run,
 def test_a_sharded_table_is_hurt_and_judged(run: Run, tmp_path: Path) -> None:
     aimed = ("verify", "nemesis", "--dir", str(tmp_path / "cluster"), "--seconds", "10", "--clients", "6", "--json")
     with LocalCluster(tmp_path / "cluster", 3, durable=False, settings={"test_cluster": True}) as cluster:
-        paused = [str(server.answer["pid"]) for server in cluster.servers() if server.answer and server.name == "r2"]
+        paused = [pid_of(cluster, "r2")]
         faults, results = tmp_path / "faults.toml", tmp_path / "results"
         faults.write_text(toml("pause r2", ["kill", "-STOP", *paused], ["kill", "-CONT", *paused]))
         ran = run(*aimed, "--shards", "2", "--faults", str(faults), "--results", str(results))
@@ -78,7 +88,7 @@ def test_a_sharded_table_is_hurt_and_judged(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("shards", [0, 2])
 def test_a_driver_of_spark_is_killed_and_its_streams_are_judged(run: Run, tmp_path: Path, shards: int) -> None:
     with LocalCluster(tmp_path / "cluster", 3, durable=False, settings={"test_cluster": True}) as cluster:
-        paused = [str(server.answer["pid"]) for server in cluster.servers() if server.answer and server.name == "r2"]
+        paused = [pid_of(cluster, "r2")]
         faults, results = tmp_path / "faults.toml", tmp_path / "results"
         faults.write_text(toml("pause r2", ["kill", "-STOP", *paused], ["kill", "-CONT", *paused]))
         ran = run(

@@ -121,13 +121,15 @@ class Tally:
 
 
 def read_on(folder: Path, number: int, told: Queue[Tally | str], stopped: Event) -> None:
-    """Read until `stopped` is set, and tell what was seen; a process of its own."""
+    """Read until `stopped` is set, or the run has died, and tell what was seen; a process of its own."""
+    run_itself = multiprocessing.parent_process()
+    assert run_itself is not None
     try:
         with replitree.connect(folder) as connection:
             table, tally, begins, cut = connection.table("d"), Tally(), 0, 0
             assert isinstance(table, ShardedTable)
             since = time.monotonic()
-            while not stopped.is_set():
+            while not stopped.is_set() and run_itself.is_alive():
                 number += 1
                 where = None if number % WHOLE_EVERY == 0 else f"k >= {begins}"
                 try:
