@@ -7,15 +7,15 @@ from collections import Counter
 import pytest
 
 from replitree.errors import BadInput
-from replitree_verify.simulation.sharded.sharded_run import (
+from replitree_verify.simulation.sharded.sharded_options import (
     COMMANDS_FROM,
     GROUPS_FROM,
     KINDS_FROM,
     MOVES_FROM,
     OWN_FROM,
-    ShardedSimulation,
     draw_sharded,
 )
+from replitree_verify.simulation.sharded.sharded_run import ShardedSimulation
 from replitree_verify.small_models import simulate_sharded
 from tests.cli.conftest import Run, run
 
