@@ -245,7 +245,9 @@ def sharded(
     from replitree_bench import run
 
     if kills or peer is not None:
-        limits = run.torn_limits(seconds, blocks)
+        from replitree_bench.shards.torn import Limits
+
+        limits = Limits.given(seconds, blocks)
         report = run.run_torn(peer=peer is not None, limits=limits, seed=seed, say=_say, folder=_made(folder))
         _print(report, as_json=as_json)
         return

@@ -6,11 +6,8 @@ Ours and the peer's servers use one embedded ZooKeeper; who begins changes from 
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -272,14 +269,6 @@ def run_moves(*, rounds: int, rate: float, say: Say, folder: Path | None = None)
     return Report("moves", medians(found), {}, rounds, "", _NOTES["moves"])
 
 
-def torn_limits(seconds: float | None, blocks: int | None) -> Limits:
-    """Return for how long and how much is written: without a number of blocks 30 seconds."""
-    from replitree_bench.shards.torn import SECONDS, Limits
-
-    given = seconds if seconds is not None else SECONDS if blocks is None else math.inf
-    return Limits(given, sys.maxsize if blocks is None else blocks)
-
-
 def run_torn(*, peer: bool, limits: Limits, seed: int, say: Say, folder: Path | None = None) -> Report:
     """Count what kills leave of inserts over shards: see `replitree_bench.shards.torn`."""
     from replitree_bench.shards import torn
@@ -289,7 +278,6 @@ def run_torn(*, peer: bool, limits: Limits, seed: int, say: Say, folder: Path | 
     theirs, name = Measured(), ""
     with _cluster(folder, replicas=torn.REPLICAS, shards=torn.SHARDS) as (cluster, place):
         ours = torn.measure(torn.OurShards(cluster), seed, limits, say=say)
-        say(json.dumps(ours))
         if peer:
             address = inserts.zookeeper_address(cluster.url)
             with ClickHouse(place / "clickhouse", address, torn.SERVERS, torn.SHARDS) as clickhouse:

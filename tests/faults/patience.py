@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from replitree.client.cluster import LocalCluster
@@ -111,9 +112,14 @@ class Patience:
         except ReplicaUnavailable:
             if self._cluster.exit_status(name) is not None:
                 raise
-        self.wait(
-            lambda: any(each.name == name and each.reachable for each in self._cluster.servers()), f"{name} serves"
-        )
+
+        def serves() -> bool:
+            # The session of this connection may have ended meanwhile, too.
+            with suppress(ReplitreeError):
+                return any(each.name == name and each.reachable for each in self._cluster.servers())
+            return False
+
+        self.wait(serves, f"{name} serves")
 
     def story(self) -> str:
         """Return what each replica says of itself."""

@@ -56,7 +56,6 @@ from tests.faults.sharded_rounds import (
     kill_something,
     moves,
 )
-from tests.waiting import wait_for
 
 READERS = 2
 WINDOW = 100 * ROWS
@@ -174,8 +173,8 @@ class Readers:
         self.tally, self.problems = Tally(), list[str]()
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Let them read."""
+    def reading(self, patience: Patience) -> Iterator[None]:
+        """Let them read; in the end each ends its last read, however long that takes."""
         for each in self._processes:
             each.start()
         try:
@@ -183,7 +182,7 @@ class Readers:
         finally:
             self._stopped.set()
             # What a process has put into a queue has to be taken out of it before the process can end.
-            wait_for(lambda: self.hear() and not any(each.is_alive() for each in self._processes), "readers end")
+            patience.wait(lambda: self.hear() and not any(each.is_alive() for each in self._processes), "readers end")
             self.hear()
 
     def hear(self) -> bool:
@@ -260,7 +259,7 @@ def run(
         # The processes read in the place of a client.
         clients = Clients(cluster.folder, ledger, seed, insert_every_s=INSERT_S, change_every_s=CHANGE_S, reads=False)
         patience = Patience(cluster, lambda: (ledger.heard(), reading.tally.reads))
-        with clients.running(patience), reading.reading():
+        with clients.running(patience), reading.reading(patience):
             while reading.tally.reads < reads and time.monotonic() < began + seconds:
                 enough = min(reads, reading.tally.reads + reads_a_kill)
                 patience.wait(

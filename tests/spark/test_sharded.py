@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,6 @@ from replitree.spark.stream.stream_write import BatchMessage, abort_batch, commi
 from replitree.spark.write import source_write
 from replitree.spark.write.source_write import WritePlan, commit_job, plan_write, stage_rows
 from replitree.storage.sql.predicate_parser import parse_predicate
-from replitree.wire.history_recorder import Recorder
-from replitree_verify.histories.reading import read_files
 from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, InProcessCluster, rows
 from tests.waiting import wait_for
@@ -444,28 +442,6 @@ def test_batches_of_a_stream_are_written_once(
     expected = [k for first in (0, 100, 300) for k in range(first, first + 60)]
     assert sorted(connection.table("d").to_arrow().column("k").to_pylist()) == expected
     wait_for(lambda: not uploads_left(cluster), lambda: f"left: {uploads_left(cluster)}")
-
-
-def test_the_history_of_a_recorded_job_has_the_rows_of_all_shards(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    create(planner_of(connection, monkeypatch))
-    file = tmp_path / "history.jsonl"
-    with closing(Recorder(file)), writing(connection, monkeypatch):
-        for _ in range(2):
-            job([rows(0, 50), rows(50, 50)], inserttoken="one", record=str(file))
-        with pytest.raises(BadInput, match="each once; one is there twice"):
-            job([rows(200, 5), rows(200, 5)], record=str(file))
-        with pytest.raises(BadInput, match="an absolute path"):
-            job([rows(300, 5)], record="history.jsonl")
-    history = read_files([file])
-    inserts = [history.operation(number) for number in range(len(history))]
-    assert {(each.kind, each.table, each.outcome, each.rows, each.token) for each in inserts} == {
-        ("insert", "d", "ok", ((0, 99),), "one")
-    }
-    # Of a table whose shards have logs of their own there is no position in a log.
-    assert {each.index for each in inserts} == {None}
-    assert connection.table("d").scan().count() == 100
 
 
 def test_a_batch_write_with_a_version_is_written_once(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,9 @@ Both get the same blocks, kills and writers from one seed.  ClickHouse has ``ins
 from __future__ import annotations
 
 import http.client
+import math
 import random
+import sys
 import threading
 import time
 from collections import Counter
@@ -63,8 +65,15 @@ FAILURES = (ReplitreeError, OSError, http.client.HTTPException)
 class Limits:
     """How long writers write, in seconds, and how many blocks: whatever comes first."""
 
-    seconds: float
-    blocks: int
+    seconds: float = math.inf
+    blocks: int = sys.maxsize
+
+    @classmethod
+    def given(cls, seconds: float | None, blocks: int | None) -> Limits:
+        """Return what was asked for: without a number of blocks `SECONDS`, if no other time was said."""
+        if blocks is None:
+            return cls(SECONDS if seconds is None else seconds)
+        return cls(math.inf if seconds is None else seconds, blocks)
 
 
 class ShardedSystem(Protocol):
@@ -230,7 +239,7 @@ def measure(system: ShardedSystem, seed: int, limits: Limits, *, say: Callable[[
     torn = {block for block, count in left.items() if count < ROWS}
     lost = {block for block in seen.acknowledged if left.get(block, 0) < ROWS}
     latencies = list(seen.acknowledged.values()) or [0.0]
-    return {
+    found: Measured = {
         "inserts": len(seen.begun),
         "acknowledged": len(seen.acknowledged),
         "kills": kills,
@@ -244,6 +253,9 @@ def measure(system: ShardedSystem, seed: int, limits: Limits, *, say: Callable[[
         "p50_ms": 1e3 * quantile(latencies, 0.5),
         "p99_ms": 1e3 * quantile(latencies, 0.99),
     }
+    # Of two systems the first may have been written to for hours.
+    say(str(found))
+    return found
 
 
 def _write(system: ShardedSystem, seen: Seen, writer: int, over: threading.Event, blocks: int) -> None:
