@@ -93,7 +93,7 @@ class Statement:
             self.written.append((part, f"{attempt}/all/{file.name}"))
 
     def commit(self, kind: str = "MERGE", isolation: str = "") -> int | None:
-        return self.rewriting.commit(self.begun.id, kind, self.read, self.written, isolation, self.told)[1]
+        return self.rewriting.commit(self.begun.id, kind, self.read, self.written, isolation, self.told)[0][1]
 
     def end(self) -> None:
         self.rewriting.end(self.begun.id)

@@ -80,7 +80,7 @@ def test_files_that_tasks_have_left_and_files_that_they_have_sent_are_one_statem
         ("", tasks.wrote(in_month(january, range(100, 102), "new"), sees=True)),
         ("", tasks.wrote(in_month(february, range(102, 104), "new"), sees=False)),
     ]
-    _, index = rewriting.commit(begun.id, "MERGE", [first, second], written, "")
+    ((_, index),) = rewriting.commit(begun.id, "MERGE", [first, second], written, "")
     rewriting.end(begun.id)
     found = table.to_arrow(min_index=index, level="linearizable").sort_by("k")
     texts = ["left"] * 10 + ["sent"] * 5 + ["left"] * 5 + ["old"] * 10 + ["new"] * 4

@@ -120,6 +120,30 @@ def test_spark_writes_into_all_shards_by_one_insert(session: SparkSession, runni
     assert sorted(row.k for row in session.table(name).collect()) == list(range(800, 850))
 
 
+def test_statements_change_rows_of_all_shards_by_one_commit_each(session: SparkSession, running: LocalCluster) -> None:
+    table, name = sharded(session, running), "replitree.default.d"
+    table.insert(rows(0, 300))
+
+    def found(where: str = "true") -> list[int]:
+        return sorted(row.k for row in session.sql(f"SELECT k FROM {name} WHERE {where}").collect())
+
+    session.sql(f"UPDATE {name} SET v = -1 WHERE k IN (SELECT k * 10 FROM {name} WHERE k < 10)")
+    assert found("v = -1") == list(range(0, 100, 10))
+    session.sql(f"DELETE FROM {name} WHERE k IN (SELECT k + 200 FROM {name})")
+    assert found() == list(range(200))
+    # Rows whose key changes go to the shard that the map says, and new rows come with them.
+    source = f"SELECT k, k + 1000 AS n FROM {name} WHERE k < 20 UNION ALL SELECT 5000, 5000"
+    session.sql(
+        f"MERGE INTO {name} t USING ({source}) s ON t.k = s.k WHEN MATCHED THEN UPDATE SET k = s.n"
+        " WHEN NOT MATCHED THEN INSERT (k, kind, v) VALUES (s.k, 'new', 0.5)"
+    )
+    assert found() == [*range(20, 200), *range(1000, 1020), 5000]
+    for k in (20, 1007, 1019, 5000):
+        assert found(f"k = {k}") == [k]
+    assert sorted(table.to_arrow(["k"])["k"].to_pylist()) == found()
+    assert [each.kind for each in table.history()] == ["rewrite", "rewrite", "rewrite", "get"]
+
+
 def test_tasks_put_the_rows_of_all_shards_into_the_store(
     session: SparkSession, running: LocalCluster, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ _SHARD = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}~(?:0|[1-9][0-9]{0,3})")
 _PARTITION = re.compile(r"[A-Za-z0-9~=+-][A-Za-z0-9.~=+-]{0,79}")
 _INCARNATION = re.compile(r"[A-Za-z0-9-]{0,64}")
 _STAGING = re.compile(r"[A-Za-z0-9-]{1,100}\.[0-9]{1,9}")
+_PART = re.compile(r"[A-Za-z0-9~=+-][A-Za-z0-9.~=+-]{0,79}(?:_[0-9]{1,19}){3,4}")
 _CONTENT = re.compile(r"[0-9a-f]{32}")
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
@@ -47,6 +48,20 @@ class PreparedPart(msgspec.Struct, frozen=True):
             raise ValueError("the content of a part is 32 hexadecimal digits")
 
 
+class PreparedResult(msgspec.Struct, frozen=True):
+    """What takes the place of one source of a rewrite: what the log says of it."""
+
+    source: str
+    rows: _Number
+    bytes: _Number
+    content_hash: str
+
+    def __post_init__(self) -> None:
+        # Its own error is of a name that a replica has written.
+        if _PART.fullmatch(self.source) is None or _CONTENT.fullmatch(self.content_hash) is None:
+            raise ValueError("a result names its source, and its content has 32 hexadecimal digits")
+
+
 class PreparedShare(msgspec.Struct, frozen=True):
     """What one replica has prepared.
 
@@ -56,8 +71,8 @@ class PreparedShare(msgspec.Struct, frozen=True):
         The table, and which of those that have had its name.
     replica, epoch
         The replica that has prepared it, and the epoch under which it was active.
-    staging, parts
-        What is staged.
+    staging, parts, results
+        What is staged; of a rewrite also what takes the place of its sources.
     log_from
         An index that the shard's log had reached before.
     schema_version
@@ -73,15 +88,17 @@ class PreparedShare(msgspec.Struct, frozen=True):
     replica: str
     epoch: _Number
     staging: str
-    parts: Annotated[tuple[PreparedPart, ...], msgspec.Meta(min_length=1, max_length=PARTS_MAX)]
+    parts: Annotated[tuple[PreparedPart, ...], msgspec.Meta(max_length=PARTS_MAX)]
     log_from: _Number
     schema_version: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
     map_version: _Number
     coordinates: bool = False
+    results: Annotated[tuple[PreparedResult, ...], msgspec.Meta(max_length=PARTS_MAX)] = ()
 
     def __post_init__(self) -> None:
         check_replica_name(self.replica)
         rules = (
+            (self.parts or self.results, "a share has at least one part"),
             (_SHARD.fullmatch(self.shard), "the name of a shard is that of its table, ~, and a number"),
             (_INCARNATION.fullmatch(self.incarnation), "a table can't have this incarnation"),
             (_STAGING.fullmatch(self.staging), "no replica stages anything under this id"),
@@ -109,9 +126,12 @@ class JointBody(msgspec.Struct, frozen=True):
     prepared
         What was prepared: the coordinator's own share first, one for each shard.  All were split by one version of the map:
         if the map has changed in between, a row may be in two shares, or in none.
+    since
+        Of a rewrite: for each share the position of the log at which its client has read the shard.
     """
 
     prepared: Annotated[tuple[PreparedShare, ...], msgspec.Meta(min_length=1, max_length=SHARDS_MAX)]
+    since: Annotated[tuple[_Number, ...], msgspec.Meta(max_length=SHARDS_MAX)] = ()
 
     def __post_init__(self) -> None:
         own, *others = self.prepared
@@ -122,6 +142,8 @@ class JointBody(msgspec.Struct, frozen=True):
                 "the coordinator's own share comes first",
             ),
             (len(set(names)) == len(names), "two shares are of one shard"),
+            (len(self.since) in {0, len(names)}, "a rewrite names a position for each share"),
+            (self.since or not any(share.results for share in self.prepared), "a rewrite names positions"),
             (len({name.partition("~")[0] for name in names}) == 1, "the shares are of several sharded tables"),
             (
                 len({share.map_version for share in self.prepared}) == 1,
@@ -152,4 +174,4 @@ def decode_joint_body(raw: bytes) -> JointBody:
         raise BadInput(f"the body is not what a joint insert takes: {error}") from error
 
 
-__all__ = ["JointBody", "PreparedPart", "PreparedShare", "decode_joint_body"]
+__all__ = ["JointBody", "PreparedPart", "PreparedResult", "PreparedShare", "decode_joint_body"]

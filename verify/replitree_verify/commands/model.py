@@ -19,7 +19,8 @@ from replitree_verify.engine.small_search import Declaration
 from replitree_verify.world.faults import Fault
 
 DESCRIPTIONS: Mapping[str, str] = {
-    "D5": "a command, or an overwrite, comes into the logs of all shards that there are, by one commit",
+    "D5": "a command, an overwrite or a rewrite comes into the logs of all its shards, by one commit",
+    "ATOMIC": "a rewrite that is in the logs counts in each of its shards",
     "ONCE": "a command is in the logs once, to whichever replicas and however often it is given",
     "TRUE": "what a client is told is true: given, the command is at these indexes; refused, it never will be in a log",
     "COUNTED": "a copy that has checked the version of commands was made after every command and overwrite in the logs",
@@ -70,6 +71,10 @@ class Model(Declaration):
         Whether a copy checks the version of `commands`.
     overwrites
         The tokens of clients that overwrite the table at some moment; their rows are all of the first shard.
+    rewrites
+        How many clients rewrite the first part of both shards, of which there are two, at some moment.
+    merges
+        The shards whose two parts are merged at some moment.
     """
 
     gives: tuple[Give, ...]
@@ -83,6 +88,8 @@ class Model(Declaration):
     is_dropped: bool = False
     copies: bool = False
     overwrites: tuple[str, ...] = ()
+    rewrites: int = 0
+    merges: tuple[int, ...] = ()
 
 
 MODELS = (
@@ -229,5 +236,52 @@ MODELS = (
         inserts=2,
         overwrites=("o",),
         probes=("JointInserted", "duplicate"),
+    ),
+    Model(
+        "rewrites_two",
+        "two clients rewrite the same parts of both shards, and the answer of a commit is lost",
+        gives=(),
+        rewrites=2,
+        faults={Fault.UNKNOWN: 1},
+        probes=("JointInserted", "NotInserted", "applied late"),
+    ),
+    Model(
+        "rewrites_merged",
+        "parts of both shards are rewritten while those of one are merged, and a log rolls over",
+        gives=(),
+        rewrites=1,
+        merges=(1,),
+        rolls=(0,),
+        faults={Fault.UNKNOWN: 1},
+        probes=("JointInserted", "NotInserted", "rolled", "merged", "applied late"),
+    ),
+    Model(
+        "rewrites_command",
+        "parts are rewritten while a command is given and a third shard comes",
+        gives=(Give("b", "m"),),
+        rewrites=1,
+        grows=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("JointInserted", "NotInserted", "MapChanged", "given", "applied late"),
+    ),
+    Model(
+        "rewrites_copied",
+        "parts are rewritten while rows are copied",
+        gives=(),
+        rewrites=1,
+        copies=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("JointInserted", "copied", "copy refused", "applied late"),
+    ),
+    Model(
+        "rewrites_cleaned",
+        "parts are rewritten while a client inserts, those of one shard are merged, and the entries of its log are removed",
+        gives=(),
+        inserts=1,
+        rewrites=1,
+        merges=(0,),
+        forgets=True,
+        cleans=(0,),
+        probes=("JointInserted", "NotInserted", "cleaned"),
     ),
 )

@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from msgspec import UNSET
+
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import AlterEntry, GetEntry, MutateEntry, StorageEntry
+from replitree.protocol.core.entries import AlterEntry, GetEntry, MutateEntry, RewriteEntry, StorageEntry
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.propose.shards import ProposedInShards
 from replitree.protocol.sharded import places
-from replitree.protocol.sharded.joint_insert import JointInserted
+from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged
 from replitree_verify.commands.logs import (
     PLACE,
     commanding_in,
@@ -25,6 +27,7 @@ from replitree_verify.commands.logs import (
     shards_in,
 )
 from replitree_verify.commands.model import Model
+from replitree_verify.commands.rewrites import wrong_rewrites
 from replitree_verify.commands.space import STORED, CommandsState, Space
 from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.patches.patch import Patch
@@ -36,6 +39,9 @@ def search(model: Model, mutant: Patch | None = None) -> Searched:
 
     def always(state: CommandsState) -> Iterator[str]:
         yield from wrong(model, state)
+        yield from wrong_heard(model, state)
+        if not model.cleans:
+            yield from wrong_rewrites(state.tree)
 
     found = search_all(space, Rules(always=always, step=broken_by), mutant)
     return replace(found, probes=frozenset(space.probes))
@@ -47,8 +53,7 @@ def broken_by(before: CommandsState, _happened: object, after: CommandsState, _i
         return None
     shards = shards_in(after.tree)
     came = {
-        shard.name: {name for _, name in commanding_in(after.tree, shard)}
-        - {name for _, name in commanding_in(before.tree, shard)}
+        shard.name: {name for _, name in {*commanding_in(after.tree, shard)} - {*commanding_in(before.tree, shard)}}
         for shard in shards
     }
     if len(set(map(frozenset, came.values()))) > 1:
@@ -103,8 +108,21 @@ def wrong_tokens(state: CommandsState) -> Iterator[str]:
 
 
 def token_of(entry: GetEntry) -> str:
-    """Return the token of an insert: an overwrite is named after it."""
+    """Return the token of an insert: an overwrite is named after it, and what was there at first has none."""
+    if entry.joint is UNSET:
+        return entry.insert
     return str(entry.joint).partition("-")[0] if is_overwrite(entry) else "t"
+
+
+def wrong_heard(model: Model, state: CommandsState) -> Iterator[str]:
+    """Give what clients have heard wrongly of their rewrites."""
+    there = {entry.id for _, entry in given_in(state.tree, shard_of(1)) if isinstance(entry, RewriteEntry)}
+    for number, heard in tuple(enumerate(state.heard))[len(state.heard) - model.rewrites :]:
+        is_there = f"r-{number}" in there
+        if isinstance(heard, fx.NotInserted | MapChanged) and is_there:
+            yield f"TRUE: rewrite {number} is refused, and in the logs"
+        if isinstance(heard, JointInserted) and not is_there:
+            yield f"TRUE: rewrite {number} is told to be in the logs, and is not"
 
 
 def wrong_indexes(state: CommandsState, command: str, told: ProposedInShards) -> Iterator[str]:

@@ -49,6 +49,7 @@ from replitree_verify.commands.logs import (
     shards_in,
 )
 from replitree_verify.commands.model import Give, Model
+from replitree_verify.commands.rewrites import filled, merge_in, rewrite_of
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, put
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
@@ -279,12 +280,12 @@ class Space(small_search.Space[CommandsState]):
     @override
     def first(self) -> CommandsState:
         model, count = self.model, len(self.model.gives)
-        joints = model.inserts + len(model.overwrites)
+        joints = model.inserts + len(model.overwrites) + model.rewrites
         once = (("grow", model.grows), ("forget", model.forgets), ("drop", model.is_dropped))
         waits = {(what, "") for what, is_there in once if is_there}
         waits |= {("roll", str(shard)) for shard in model.rolls} | {("clean", str(shard)) for shard in model.cleans}
-        waits |= {("retake", seat) for seat in model.retakes}
-        tree = founded("i")
+        waits |= {("retake", seat) for seat in model.retakes} | {("merge", str(shard)) for shard in model.merges}
+        tree = filled(founded("i")) if model.rewrites else founded("i")
         if model.is_emptied:
             # An insert under the token of the others has come, and everything was dropped.
             insertion = joint_insert(joint_of(model.inserts), b"a0")
@@ -400,9 +401,11 @@ class Space(small_search.Space[CommandsState]):
         """Give what a joint insert does."""
         place, what = state.joints[number], f"insert {number}"
         if place == NOT_BEGUN:
-            begun = joint_of(number)
-            if number >= self.model.inserts:
-                begun = overwrite_of(number, self.model.overwrites[number - self.model.inserts], state.tree)
+            begun, later = joint_of(number), number - self.model.inserts
+            if later >= len(self.model.overwrites):
+                begun = rewrite_of(number, state.tree, REPLICAS)
+            elif later >= 0:
+                begun = overwrite_of(number, self.model.overwrites[later], state.tree)
             place = self._kernel.begin(insert, begun)
             began = max(drops_in(state.tree), default=START)
             state = state._replace(began=put(state.began, number, began))
@@ -484,6 +487,10 @@ class Space(small_search.Space[CommandsState]):
                 begun.close()
                 tree = committed(state.tree, effect.operations)
                 yield "a drop begins", after._replace(tree=tree, waits=after.waits | {("anew", "")})
+            elif what == "merge" and (appends := merge_in(state.tree, shard_of(int(which)))):
+                self.probes.add("merged")
+                merged = committed(state.tree, appends)
+                yield f"the parts of shard {which} are merged", self._after(after, merged)
             elif what == "anew":
                 yield "the table is created anew", after._replace(tree=founded("j"), is_anew=True)
 

@@ -107,10 +107,22 @@ class JointInsertResult(InsertResult):
 
 @dataclass(frozen=True, slots=True)
 class FilledUpload:
-    """An upload with the rows of one shard, and the manifests of its parts."""
+    """An upload with the rows of one shard, and the manifests of its parts.
+
+    Attributes
+    ----------
+    upload, manifests
+        The upload, and what it has.
+    rewrite
+        Of a rewrite: the body of the request that prepares it.
+    since
+        Of a rewrite: the position of the log at which the shard was read.
+    """
 
     upload: Upload
     manifests: tuple[PartManifest, ...]
+    rewrite: Mapping[str, Any] | None = None
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +246,8 @@ class JointInserter:
         try:
             for share in self._prepare(filled, sorted(filled), first, version, deadline):
                 shares[share.shard] = share
-            while (found := self._commit(shares, first, terms, deadline, doubt)) is None:
+            since = {at: each.since for at, each in filled.items() if each.rewrite is not None}
+            while (found := self._commit(shares, first, terms, deadline, doubt, since)) is None:
                 # Equal requests have one answer, so asking again is right after every failure.
                 if time.monotonic() + PAUSE_S > deadline:
                     raise doubt.end(terms.timeout_s)
@@ -403,14 +416,18 @@ class JointInserter:
                 return _PreparedShare(shard, replica, answer.decode(dict[str, Any]))
 
             return router.ask(send, timeout_s=seconds)
-        if isinstance(rows, FilledUpload):
-            upload, manifests = rows.upload, rows.manifests
-        else:
-            upload, manifests = inserter.fill(cut(rows, inserter.definition), seconds)
-        described = msgspec.json.encode({"manifests": manifests, "pieces": upload.pieces, "tags": upload.tags})
+        filled = (
+            rows
+            if isinstance(rows, FilledUpload)
+            else FilledUpload(*inserter.fill(cut(rows, inserter.definition), seconds))
+        )
+        upload, path = filled.upload, f"{filled.upload.route}/prepare?{query}"
+        wish: Mapping[str, Any] = {"manifests": filled.manifests, "pieces": upload.pieces, "tags": upload.tags}
+        if filled.rewrite is not None:
+            wish, path = filled.rewrite, f"/v1/tables/{quote(self._name(shard))}/rewrites/prepare?{query}"
+        described = msgspec.json.encode(wish)
 
         def take(replica: ReplicaInfo, left: float) -> _PreparedShare:
-            path = f"{upload.route}/prepare?{query}"
             answer = self._http.request(replica.address, "POST", path, described, timeout_s=left)
             return _PreparedShare(shard, replica, answer.decode(dict[str, Any]))
 
@@ -437,13 +454,15 @@ class JointInserter:
         terms: Terms,
         deadline: float,
         doubt: _Doubt,
+        since: Mapping[Shard, int] | None = None,
     ) -> _Committed | None:
         """Ask the coordinator to commit; None: it did not, or can't tell, and another one is to be asked."""
-        own = shares[first]
-        others = [share.told for shard, share in sorted(shares.items()) if shard != first]
-        body = msgspec.json.encode({"prepared": [own.told, *others]})
-        # A server of an earlier version does not know the second route; it would not replace anything.
-        step = "joint" if terms.overwrite is None else "joint/overwrite"
+        own, others = shares[first], [shard for shard in sorted(shares) if shard != first]
+        wish: dict[str, Any] = {"prepared": [shares[shard].told for shard in (first, *others)]}
+        wish |= {"since": [since[shard] for shard in (first, *others)]} if since else {}
+        body = msgspec.json.encode(wish)
+        # A server of an earlier version does not know the other routes; it would not replace anything.
+        step = "joint/rewrite" if since else "joint" if terms.overwrite is None else "joint/overwrite"
         route = f"/v1/tables/{quote(self._name(first))}/{step}?{_query(doubt.token, terms)}"
         return self._ask_commit(own.replica, route, body, terms, deadline, doubt)
 

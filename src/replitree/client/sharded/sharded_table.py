@@ -62,7 +62,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "detached": "have detached parts",
     "detached_everywhere": "have detached parts",
     "detach_partition": "detach partitions",
-    "drop_blocks": "drop a range of inserts",
+    "drop_blocks": "drop a range of inserts: go back to a cut by restore_to, delete by a condition, or drop a partition",
     "drop_view": "have materialised views",
     "feed_page": "give its change feed in pages: read `changes`",
     "freeze": "be frozen",

@@ -64,7 +64,7 @@ from replitree.protocol.sharded.joint_insert import (
     MovedOn,
     find_joint,
 )
-from replitree.protocol.sharded.overwrite import insert_or_overwrite, try_insert
+from replitree.protocol.sharded.try_insert import insert_in_turns, try_insert
 
 TURNS_MAX = 20
 """How often a stream is read again because other drivers have moved it."""
@@ -120,7 +120,7 @@ def insert_named(insert: JointInsert, batch: JointBatch | None, me: bytes) -> fx
     `NotInserted` with `Why.STREAM`: the stream belongs to another query.  Others as of `joint_insert`.
     """
     if batch is None:
-        named = yield from insert_or_overwrite(insert, me)
+        named = yield from insert_in_turns(insert, me)
         is_duplicate = isinstance(named, JointInserted) and named.is_duplicate
         return named, insert.token if insert.quorum or is_duplicate else None
     own, streams, is_sure = insert.participants[0], TablePlace(insert.place), False

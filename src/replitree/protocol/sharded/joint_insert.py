@@ -66,6 +66,7 @@ from replitree.protocol.core.entries import (
     DropEntry,
     Entry,
     GetEntry,
+    RewriteEntry,
     decode_entry,
     dropped_partitions,
     encode_entry,
@@ -74,10 +75,10 @@ from replitree.protocol.core.entries import (
 from replitree.protocol.core.joint_tokens import JointValue, ShardInsert, TokenValue, decode_token, encode_token
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.core.log import NOT_SENT, reaches_back, search_log
-from replitree.protocol.insert.insert import EPOCHS_MAX, find_insert
+from replitree.protocol.insert.insert import EPOCHS_MAX
 from replitree.protocol.insert.quorum import Awaited, open_quorum
 from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
-from replitree.protocol.sharded.prepare import Participant, ParticipantGone
+from replitree.protocol.sharded.prepare import Participant, ParticipantGone, find_written
 
 JOINT_BYTES_MAX = 512 * 1024
 """Bytes of a commit: half of what ZooKeeper takes by default in one request (``jute.maxbuffer``)."""
@@ -106,6 +107,17 @@ class EmptiedShard:
 
 
 @dataclass(frozen=True, slots=True)
+class RewrittenShard:
+    """Of a rewrite, in the shard of a participant: the position at which its client has read it, and where its entry comes.
+
+    `at` is None until it was judged.
+    """
+
+    since: fx.LogIndex
+    at: fx.LogIndex | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JointInsert:
     """An insert into several shards of one sharded table.
 
@@ -125,6 +137,8 @@ class JointInsert:
         How many replicas of each shard must have its rows before the insert counts; 0: it counts at once.
     also
         Tokens of other clients whose rows it has, too; then it has no quorum.
+    rewrites
+        Of a rewrite over shards: one for each participant (`protocol.sharded.rewrite`).
     drops, emptied
         Of an overwrite: the partitions, or `EVERY_PARTITION`, that it takes the place of in every shard, and the shards that
         get no rows (`protocol.sharded.overwrite`).
@@ -139,10 +153,12 @@ class JointInsert:
     also: tuple[fx.BlockId, ...] = ()
     drops: tuple[str, ...] = ()
     emptied: tuple[EmptiedShard, ...] = ()
+    rewrites: tuple[RewrittenShard, ...] = ()
 
     def __post_init__(self) -> None:
         assert self.participants
-        assert not (self.drops and (self.quorum or self.also))
+        assert not ((self.drops or self.rewrites) and (self.quorum or self.also))
+        assert not self.rewrites or (len(self.rewrites) == len(self.participants) and not self.drops)
         assert self.drops or not self.emptied
         assert not (self.quorum and self.also)
         assert len({self.token, *self.also}) == 1 + len(self.also)
@@ -150,8 +166,10 @@ class JointInsert:
         assert len({each.replica.table.path for each in self.participants}) == len(self.participants)
 
     @property
-    def entries(self) -> tuple[tuple[TablePlace, GetEntry], ...]:
+    def entries(self) -> tuple[tuple[TablePlace, GetEntry | RewriteEntry], ...]:
         """What it appends to the log of each shard; alone in its table it is an insert as any other."""
+        if self.rewrites:
+            return tuple((each.replica.table, self._rewrite_of(each)) for each in self.participants)
         gets = [
             (each.replica.table, GetEntry(each.replica.name, each.staging, each.parts, (), each.schema_version))
             for each in self.participants
@@ -162,6 +180,22 @@ class JointInsert:
         if self.quorum or len(gets) > 1:
             more |= {"format": 5, "quorum": self.quorum or UNSET, "joint": self.id, "shards": len(gets)}
         return tuple((table, msgspec.structs.replace(entry, **more) if more else entry) for table, entry in gets)
+
+    def _rewrite_of(self, its: Participant) -> RewriteEntry:
+        command = fx.EntryId(self.id)
+        return RewriteEntry(its.replica.name, command, its.staging, its.results, its.parts, its.schema_version)
+
+    @property
+    def creates(self) -> tuple[fx.Create, ...]:
+        """What appends its entries: at the end of each log, or, of a rewrite, exactly where it was judged."""
+        if not self.rewrites:
+            return tuple(
+                fx.Create(layout.log_create(shard), encode_entry(entry), sequential=True)
+                for shard, entry in self.entries
+            )
+        places = tuple(each.at for each in self.rewrites if each.at is not None)
+        placed = zip(self.entries, places, strict=True)
+        return tuple(fx.Create(layout.log_entry(shard, at), encode_entry(entry)) for (shard, entry), at in placed)
 
     @property
     def _emptying(self) -> fx.StagingId:
@@ -174,8 +208,13 @@ class JointInsert:
         if not self.quorum:
             return self.others
         node = fx.Create(layout.joint_insert(self.place, self.id), encode_token(JointValue(self.token, self.inserts)))
-        opened = zip(self.participants, self.entries, strict=True)
-        return node, *(status for each, (_, entry) in opened for status in open_quorum(each.replica, entry))
+        opened = ((each, entry) for each, (_, entry) in zip(self.participants, self.entries, strict=True))
+        return node, *(
+            status
+            for each, entry in opened
+            if isinstance(entry, GetEntry)
+            for status in open_quorum(each.replica, entry)
+        )
 
     @property
     def others(self) -> tuple[fx.Create, ...]:
@@ -217,7 +256,7 @@ class MapChanged:
 class MovedOn:
     """Certainly nothing was inserted: what the coordinator has read beside its insert is not so any more.
 
-    That is the stream of a batch, or the logs of the shards that an overwrite empties.
+    That is the stream of a batch, the logs of the shards that an overwrite empties, or those of a rewrite.
     """
 
 
@@ -260,13 +299,15 @@ def joint_insert(
     takes: fx.Create | fx.Set = fresh
     unchanged = fx.Check(layout.shard_map(insert.place), insert.map_version)
     proofs = tuple((each, each.proofs(is_own=each is own)) for each in insert.participants)
-    entries = insert.entries
+    appends = insert.creates
+    # Those of a rewrite are refused when another entry has come.
+    may_move = (*moves, *appends) if insert.rewrites else moves
     operations = (
         unchanged,
         *(proof for _, each in proofs for proof in each),
         *insert.opens,
         *moves,
-        *(fx.Create(layout.log_create(shard), encode_entry(entry), sequential=True) for shard, entry in entries),
+        *appends,
     )
     size = sum(len(each.path) + len(getattr(each, "value", b"")) + OPERATION_BYTES for each in (fresh, *operations))
     if size > JOINT_BYTES_MAX:
@@ -281,7 +322,7 @@ def joint_insert(
         fenced: Activated | NoEpoch | Replaced | JointInserted | fx.InDoubt
         match committed:
             case fx.Applied(created=created):
-                paths = zip(entries, created[-len(entries) :], strict=True)
+                paths = zip(insert.entries, created[-len(appends) :], strict=True)
                 return JointInserted(
                     insert.id, tuple((shard.name, layout.index_of(shard, path)) for (shard, _), path in paths)
                 )
@@ -298,11 +339,11 @@ def joint_insert(
                 takes,
                 *insert.others,
                 unchanged,
-                *moves,
+                *may_move,
             ):
-                is_gone, stale = reason is fx.Reason.NO_NODE, MovedOn() if operation in moves else MapChanged()
+                is_gone, stale = reason is fx.Reason.NO_NODE, MovedOn() if operation in may_move else MapChanged()
                 # A stream that is not there any more was forgotten, and the log of an emptied shard has gone on.
-                is_dropped = is_gone and operation not in moves
+                is_dropped = is_gone and operation not in may_move
                 return fx.NotInserted(GONE) if is_dropped else stale
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.host(own.replica):
                 fenced = yield from newer_epoch(own.replica, me, epoch)
@@ -328,7 +369,7 @@ def _find(
     written: list[tuple[str, fx.LogIndex | None]] = []
     for each in inserts:
         shard = layout.beside(beside, each.shard)
-        found = yield from find_insert(shard, each)
+        found = yield from find_written(shard, each.insert, fx.LogIndex(each.log_from))
         written.append((each.shard, None if found is None else found.index))
     return tuple(written)
 
@@ -367,8 +408,12 @@ def _is_free(beside: TablePlace, value: TokenValue) -> fx.Procedure[bool]:
     """
     for each in value.inserts:
         shard = layout.beside(beside, each.shard)
-        found = yield from find_insert(shard, each)
-        left = None if found is None else {part.partition for part in found.entry.parts}
+        found = yield from find_written(shard, each.insert, fx.LogIndex(each.log_from))
+        entry = None if found is None else found.entry
+        if isinstance(entry, RewriteEntry):
+            # It is a command: it takes place once.
+            return False
+        left = None if entry is None else {part.partition for part in entry.parts}
         if left == set():
             # An overwrite has brought nothing there.
             continue

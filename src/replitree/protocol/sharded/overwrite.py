@@ -37,14 +37,8 @@ from replitree.protocol.sharded.joint_insert import (
     GONE,
     EmptiedShard,
     JointInsert,
-    JointOutcome,
-    MovedOn,
-    joint_insert,
 )
 from replitree.protocol.sharded.shard_map import decode_map
-
-TURNS_MAX = 20
-"""How often the ends of the logs are read again because they have moved on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,25 +78,6 @@ def read_emptied(insert: JointInsert) -> fx.Procedure[ReadOverwrite | fx.NotInse
     return ReadOverwrite(replace(insert, emptied=tuple(EmptiedShard(*each) for each in ends)), proofs)
 
 
-def insert_or_overwrite(insert: JointInsert, me: bytes) -> fx.Procedure[JointOutcome]:
-    """Insert what is prepared, in the place of rows if it says so; parameters and result as of `joint_insert`."""
-    for _ in range(TURNS_MAX):
-        outcome = yield from try_insert(insert, me, ())
-        if not isinstance(outcome, MovedOn):
-            return outcome
-    return fx.NotInserted("the logs of the shards move on all the time; try again")
-
-
-def try_insert(insert: JointInsert, me: bytes, moves: tuple[fx.Operation, ...]) -> fx.Procedure[JointOutcome | MovedOn]:
-    """Insert as `insert_or_overwrite` does, unless something moves on meanwhile; parameters and result as of `joint_insert`."""
-    if insert.drops:
-        found = yield from read_emptied(insert)
-        if isinstance(found, fx.NotInserted):
-            return found
-        insert, moves = found.insert, (*moves, *found.proofs)
-    return (yield from joint_insert(insert, me, moves))
-
-
 def parts_of_shards(own: TablePlace) -> fx.Procedure[tuple[tuple[TablePlace, tuple[Part, ...]], ...]]:
     """Return what each shard has, by the replica that has registered most: whoever executes an overwrite takes that back.
 
@@ -124,4 +99,4 @@ def parts_of_shards(own: TablePlace) -> fx.Procedure[tuple[tuple[TablePlace, tup
     return tuple(found)
 
 
-__all__ = ["ReadOverwrite", "insert_or_overwrite", "parts_of_shards", "read_emptied", "try_insert"]
+__all__ = ["ReadOverwrite", "parts_of_shards", "read_emptied"]

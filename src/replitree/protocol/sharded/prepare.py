@@ -43,11 +43,11 @@ from enum import Enum
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.entries import BlockValue
-from replitree.protocol.core.layout import Replica
-from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back
+from replitree.protocol.core.entries import Entry, GetEntry, RewriteEntry
+from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.core.log import NOT_SENT, ROLLED, reaches_back, search_log
 from replitree.protocol.core.views import NO_VIEWS
-from replitree.protocol.insert.insert import EPOCHS_MAX, find_insert
+from replitree.protocol.insert.insert import EPOCHS_MAX, SEARCH_WINDOW
 from replitree.protocol.insert.quorum import FIRST_VERSION
 from replitree.protocol.membership.activate import Activated, NoEpoch, newer_epoch, renew_epoch
 
@@ -65,8 +65,8 @@ class Participant:
         The replica, as it appends: below the parent that its pointer has reached.
     epoch
         The epoch under which it is active: its next activation may sweep what was staged under an earlier one.
-    staging, parts
-        What is staged: one part per partition.
+    staging, parts, results
+        What is staged: one part per partition; of a rewrite also what takes the place of each of its sources.
     log_from
         An index that the log had reached before.
     schema_version
@@ -82,6 +82,7 @@ class Participant:
     log_from: fx.LogIndex
     schema_version: int = 1
     is_apart: bool = True
+    results: tuple[fx.StagedResult, ...] = ()
 
     def proofs(self, *, is_own: bool) -> tuple[fx.Operation, ...]:
         """Return what proves, in the commit, that the files are there and stay, and that the log of the shard takes entries.
@@ -150,6 +151,27 @@ class Abandonment(Enum):
     LEFT = "left"
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenEntry:
+    """The log entry of a shard's part of a joint insert, or of a rewrite over shards."""
+
+    index: fx.LogIndex
+    entry: GetEntry | RewriteEntry
+
+
+def find_written(table: TablePlace, staging: fx.StagingId, log_from: fx.LogIndex) -> fx.Procedure[WrittenEntry | None]:
+    """Search the log of a shard, from `log_from` on, for the entry that names what is staged; None: it is not there."""
+
+    def is_it(index: fx.LogIndex, entry: Entry) -> WrittenEntry | None:
+        return (
+            WrittenEntry(index, entry)
+            if isinstance(entry, GetEntry | RewriteEntry) and entry.insert == staging
+            else None
+        )
+
+    return (yield from search_log(table, log_from, is_it, SEARCH_WINDOW))
+
+
 def prepare(
     preparer: Preparer, epoch: fx.Epoch, staging: fx.StagingId, requests: tuple[fx.RequestId, ...]
 ) -> fx.Procedure[Participant | fx.NotInserted]:
@@ -175,7 +197,7 @@ def prepare(
         yield fx.RemoveStaging(staging)
         return fx.NotInserted(staged.reason, fx.Why.REQUEST if staged.by_request else fx.Why.STORE)
     terms = preparer.log_from, preparer.schema_version, preparer.is_apart
-    participant = Participant(replica, epoch, staging, staged.parts, *terms)
+    participant = Participant(replica, epoch, staging, staged.parts, *terms, staged.results)
     if not preparer.is_apart:
         return participant
     parents: tuple[fx.Create, ...] = ()
@@ -233,7 +255,7 @@ def abandon(participant: Participant, me: bytes) -> fx.Procedure[Abandonment]:
                 if not in_doubt:
                     return Abandonment.COMMITTED
                 # A joint insert has deleted the node, or the commit whose answer was lost.  The refusal came after both.
-                if (yield from find_insert(table, BlockValue(participant.staging, participant.log_from))) is not None:
+                if (yield from find_written(table, participant.staging, participant.log_from)) is not None:
                     return Abandonment.COMMITTED
                 if not (yield from reaches_back(table, participant.log_from)):
                     return Abandonment.LEFT

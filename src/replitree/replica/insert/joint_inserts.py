@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplitreeError, TooFewReplicas
+from replitree.errors import BadInput, ConcurrentChange, OutcomeUnknown, ReadOnly, ReplitreeError, TooFewReplicas
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import EVERY_PARTITION
@@ -52,7 +52,7 @@ from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.store_performer import StorePerformer
 from replitree.wire.block_ids import token_block
-from replitree.wire.prepared_share import JointBody, PreparedPart, PreparedShare
+from replitree.wire.prepared_share import JointBody, PreparedPart, PreparedResult, PreparedShare
 from replitree.wire.sent_batch import SentBatch
 
 
@@ -143,6 +143,10 @@ class JointInserts:
         context, batch, staging, joint = self._context, None, fx.StagingId(own.staging), self._next_joint()
         if wish is not None and overwrite is not Overwrite.NOTHING:
             raise BadInput("an insert that overwrites can't have a quorum: what it replaces would be gone if it failed")
+        if body.since and (wish is not None or overwrite is not Overwrite.NOTHING or isinstance(token, SentBatch)):
+            raise BadInput(
+                "a rewrite over shards has a token, and neither a quorum nor a batch, and overwrites nothing"
+            )
         if isinstance(token, SentBatch):
             block, batch = batch_token(joint), JointBatch(token.of_stream, token.takes_over)
         else:
@@ -150,7 +154,7 @@ class JointInserts:
         quorum = 0 if wish is None else self._needed(wish, others)
         participants = tuple(map(self._participant, others))
         asked = JointRequest(joint, block, fx.Version(body.map_version), staging, participants, quorum, batch)
-        asked = replace(asked, drops=self._drops(body, overwrite))
+        asked = replace(asked, drops=self._drops(body, overwrite), since=tuple(map(fx.LogIndex, body.since)))
         rows, number = sum(share.rows for share in body.prepared), self.prepared.next_request()
         ended, outcome = self._run(number, asked, self.prepared.take(asked.own))
         if isinstance(outcome, fx.NotInserted) and outcome.reason == ROLLED:
@@ -296,6 +300,7 @@ class JointInserts:
             parts,
             fx.LogIndex(share.log_from),
             share.schema_version,
+            results=tuple(fx.StagedResult(e.source, e.rows, e.bytes, e.content_hash) for e in share.results),
         )
 
     def _drops(self, body: JointBody, overwrite: Overwrite) -> tuple[str, ...]:
@@ -366,6 +371,7 @@ def prepared_share(made: Participant, map_version: int) -> PreparedShare:
         made.schema_version,
         map_version,
         coordinates=not made.is_apart,
+        results=tuple(PreparedResult(each.source, each.rows, each.bytes, each.content_hash) for each in made.results),
     )
 
 
@@ -385,6 +391,8 @@ def joint_result(
     ------
     QuorumNotReached, ReadOnly, BadInput, StreamReplaced, OutcomeUnknown
         As of `result_of`.
+    ConcurrentChange
+        A rewrite does not count any more; nothing was changed.
     """
     outcome, rows = committed.outcome, committed.rows
     match outcome:
@@ -409,6 +417,8 @@ def joint_result(
             raise ReadOnly(f"nothing was inserted: {REPLACED}")
         case fx.InDoubt():
             raise OutcomeUnknown("the rows may be in the table; repeat the insert with the same token", token)
+        case fx.NotInserted(reason, fx.Why.CHANGED):
+            raise ConcurrentChange(reason)
         case fx.NotInserted():
             return result_of(outcome, rows, token)
 

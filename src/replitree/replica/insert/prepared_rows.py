@@ -41,7 +41,7 @@ from replitree.protocol.program.stages import Accepted, End, MemoryEffect, Then
 from replitree.protocol.sharded.feed import moved_group
 from replitree.protocol.sharded.moves.batch import RowsSum
 from replitree.protocol.sharded.prepare import Abandonment, Participant
-from replitree.replica.kit.payloads import Payload, Rows, StagedUpload
+from replitree.replica.kit.payloads import Payload, Rows, StagedRewrite, StagedUpload
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.commit_size import PARTS_MAX, check_insert
 from replitree.replica.perform.context import TableContext
@@ -208,7 +208,7 @@ class PreparedRows:
         group = moved_group(incarnation, number) if moves else f"{incarnation}-j{number}"
         accepted = Accepted(context.identity.encode(), epoch, log_from, fx.StagingId(f"{group}.0"))
         holds, staging = ExitStack(), ExitStack()
-        kept, upload = list[_Held](), payload.folder.name if isinstance(payload, StagedUpload) else ""
+        kept, upload = list[_Held](), payload.folder.name if isinstance(payload, StagedUpload | StagedRewrite) else ""
 
         def remember(effect: MemoryEffect) -> Accepted | None:
             match effect:

@@ -1,7 +1,7 @@
 """What the puller has read and not pulled yet.  It is in the log for good, so some things need not wait for the pull.
 
 * The outcome of an insert with a quorum goes to the request that waits for it.
-* What this replica has prepared for a joint insert is held no longer.
+* What this replica has prepared for a joint insert, or a rewrite over shards, is held no longer.
 * A small part of another replica's insert with a quorum is received while the pull is committed.  It is published when the
   entry is executed, and not before; if it never is, what was received goes with the fetches that are not needed
   (`replica.parts.orphans`).
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from replitree.protocol.core.effects import FetchPart, LogIndex, Node, StagingId
-from replitree.protocol.core.entries import FailEntry, GetEntry, SettleEntry, decode_entry, quorum_of
+from replitree.protocol.core.entries import FailEntry, GetEntry, RewriteEntry, SettleEntry, decode_entry, quorum_of
 from replitree.protocol.core.parts import inserted_part
 from replitree.protocol.insert.quorum import QuorumEnded
 
@@ -67,7 +67,7 @@ class LookAhead:
             index, entry = LogIndex(first + offset), decode_entry(node.value, path)
             if isinstance(entry, SettleEntry | FailEntry):
                 self._ended(QuorumEnded(index, entry))
-            elif isinstance(entry, GetEntry) and entry.replica == self._replica:
+            elif isinstance(entry, GetEntry | RewriteEntry) and entry.replica == self._replica:
                 self._committed(entry.insert)
             elif isinstance(entry, GetEntry) and quorum_of(entry):
                 small = (part for part in entry.parts if part.bytes <= AHEAD_BYTES_MAX)

@@ -293,6 +293,24 @@ class Rewrites:
         OutcomeUnknown
             It may be in the table; ask again with the same id.
         """
+        definition = self._checked(wish)
+        with self._uploads.committing(wish.upload):
+            payload = self._sealed(wish, definition)
+            context, request = self._context, next(self._numbers)
+            staging = fx.StagingId(f"{context.identity.incarnation}-w{-int(request)}")
+            rewriting = Rewriting(fx.EntryId(wish.id), wish.schema_version, wish.unchanged)
+            accept = Then(accept_rewrite, (context.replica, request, rewriting))
+            return _index_of(self._drive(wish.id, accept, {request: payload}, staging, wait_s), wish.id)
+
+    def sealed(self, wish: RewriteWish) -> StagedRewrite:
+        """Verify the files of a rewrite over shards, which is committed with those of others; errors as of `commit`.
+
+        The caller keeps the upload from being discarded.
+        """
+        return self._sealed(wish, self._checked(wish))
+
+    def _checked(self, wish: RewriteWish) -> TableDefinition:
+        """Return the table with the columns of a rewrite; raise `BadInput` if it can't be one."""
         definition = self._context.definitions.at(wish.schema_version)
         if not 1 <= len(wish.results) + len(wish.inserts) <= REWRITE_PARTS_MAX:
             raise BadInput(f"a rewrite has 1 to {REWRITE_PARTS_MAX} parts: rewrite in smaller steps")
@@ -306,13 +324,7 @@ class Rewrites:
         made = [manifest for manifest in (*wish.results.values(), *wish.inserts) if manifest is not None]
         if any(manifest.schema_version != wish.schema_version for manifest in made):
             raise BadInput("the parts of a rewrite are of one schema version")
-        with self._uploads.committing(wish.upload):
-            payload = self._sealed(wish, definition)
-            context, request = self._context, next(self._numbers)
-            staging = fx.StagingId(f"{context.identity.incarnation}-w{-int(request)}")
-            rewriting = Rewriting(fx.EntryId(wish.id), wish.schema_version, wish.unchanged)
-            accept = Then(accept_rewrite, (context.replica, request, rewriting))
-            return _index_of(self._drive(wish.id, accept, {request: payload}, staging, wait_s), wish.id)
+        return definition
 
     def earlier(self, wish: RewriteWish, wait_s: float) -> fx.LogIndex | None:
         """Look whether a rewrite with this id is in the log, and counts; return its index.  Raises as `commit`."""

@@ -51,7 +51,8 @@ from replitree.spark.catalog.layouts import field_metadata, unreadable
 from replitree.spark.catalog.partitions import drop_partitions, matching, partition_columns
 from replitree.spark.catalog.procedures import PROCEDURES, call, described
 from replitree.spark.catalog.requests import CatalogSettings, PlannerRequest
-from replitree.spark.catalog.rewriting import Rewriting
+from replitree.spark.catalog.rewriting import ON_CLUSTERS, Rewriting
+from replitree.spark.catalog.shard_files import labelled
 from replitree.spark.catalog.shards import (
     FOR_CLUSTERS,
     TakenSnapshot,
@@ -474,7 +475,9 @@ class Planner:
         for snapshot, parts in _pruned(self._kept(handle), where):
             name = snapshot.definition.name
             number = shard_number(name) if is_shard_name(name) else -1
-            found += [(*file, number) for file in self._files(snapshot, parts)]
+            for path, size, changed_ms, part in self._files(snapshot, parts):
+                # Parts of two shards may have one name.
+                found.append((path, size, changed_ms, part if number < 0 else labelled(number, part), number))
         return found
 
     def _files(self, snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> list[tuple[str, int, int, str]]:
@@ -507,6 +510,8 @@ class Planner:
     def begin_rewrite(self, request: PlannerRequest) -> dict[str, Any]:
         """Begin a statement that changes rows of a table, and describe it and what it reads.  Raises as `Rewriting.begin`."""
         table = self._connected().table(request.table)
+        if isinstance(table, ShardedTable) and not self._is_local:
+            raise not_yet(table.name, ON_CLUSTERS)
         begun = self._rewriting.begin(table, request.through)
         # Never fresh: another statement must not read it.
         taken = TakenSnapshot(begun.snapshot)
@@ -516,11 +521,12 @@ class Planner:
 
     def commit_rewrite(self, request: PlannerRequest) -> int | None:
         """Commit such a statement; later reads of the application show it.  Raises as `Rewriting.commit`."""
-        table_id, index = self._rewriting.commit(
+        committed = self._rewriting.commit(
             request.rewrite, request.statement, request.parts, request.written, request.isolation, request.told
         )
-        note_written(table_id, index, self._driver)
-        return index
+        for table_id, index in committed:
+            note_written(table_id, index, self._driver)
+        return committed[0][1] if committed else None
 
     def _connected(self) -> Connection:
         with self._lock:

@@ -48,7 +48,10 @@ from pyspark.sql.types import StructField, StructType
 
 from replitree.client.change.rewrite import Isolation, RewritePlan, begun_rewrite
 from replitree.client.insert.upload import send_file
-from replitree.client.read.snapshot import Snapshot
+from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.client.sharded.joint_rewrite import ShardedRewrite, begun_sharded_rewrite
+from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.client.sharded.union import ShardedSnapshot, not_yet, shards_of
 from replitree.client.table import Table
 from replitree.client.transport.stored import Through, through_of
 from replitree.decoding import json_decoder
@@ -63,6 +66,7 @@ from replitree.errors import (
 )
 from replitree.spark.catalog.layouts import unreadable
 from replitree.spark.catalog.row_files import RowFilesAnswer, RowFilesJob
+from replitree.spark.catalog.shard_files import by_shard, labelled
 from replitree.spark.session.columns import quoted
 from replitree.spark.session.types import spark_type
 from replitree.spark.write.write import writer_options
@@ -86,6 +90,9 @@ COMMIT_S = 600.0
 REWRITES_MAX = 64
 """Statements that change rows at the same time; more are begun ones whose end Spark did not tell, and the oldest is ended."""
 
+ON_CLUSTERS = "have rows changed by UPDATE or MERGE on a cluster: run the statement with the master local"
+"""What a sharded table can't do where tasks run elsewhere."""
+
 ISOLATIONS: Mapping[str, Isolation] = {"snapshot": "snapshot", "serializable": "serializable"}
 
 
@@ -98,7 +105,7 @@ class BegunStatement:
     id
         Names it for Spark's JVM.
     plan
-        The rewrite.
+        The rewrite; of a sharded table that of its first shard.
     snapshot
         What the statement reads: the parts that the rewrite may replace.
     folder
@@ -109,15 +116,26 @@ class BegunStatement:
         Id of the object store into which tasks put what they make; empty: into none.
     through
         What the session says of the way there.
+    sharded
+        The rewrite of a sharded table; None: it is of another one.
     """
 
     id: str
     plan: RewritePlan
-    snapshot: Snapshot
+    snapshot: Snapshot | ShardedSnapshot
     folder: Path
     held: ExitStack
     store: str = ""
     through: Through | None = None
+    sharded: ShardedRewrite | None = None
+
+    @property
+    def sources(self) -> dict[str, SnapshotPart]:
+        """The parts that may be replaced, by what Spark calls them."""
+        if self.sharded is None:
+            return {source.part: source for source in self.plan.sources}
+        plans = self.sharded.plans.items()
+        return {labelled(shard, source.part): source for shard, plan in plans for source in plan.sources}
 
     @property
     def described(self) -> dict[str, Any]:
@@ -187,29 +205,29 @@ class Rewriting:
                 ' replitree sql "UPDATE …"'
             )
         with ExitStack() as stack:
-            plan = stack.enter_context(begun_rewrite(table, timeout_s=BEGIN_S))
-            problem = unreadable(plan.definition, {source.manifest.schema_version for source in plan.sources})
+            sharded, plan, snapshot = _begun(table, stack)
+            parts = [part for shard in shards_of(snapshot) for part in shard.parts]
+            problem = unreadable(plan.definition, {part.manifest.schema_version for part in parts})
             if problem:
                 raise BadInput(
                     f"table {table.name} has {problem.partition(':')[0]}, and the scan that this statement needs can't read"
                     ' their older files: change the rows by a condition, replitree sql "UPDATE …". If a column has another type'
                     f" only, replitree optimize {table.name} --final writes new files"
                 )
-            shown = plan.table.snapshot(timeout_s=BEGIN_S)
-            snapshot = replace(shown, definition=plan.definition, index=plan.index, parts=plan.sources, tag="")
             upload = plan.upload.folder
             folder = (
                 stack.enter_context(scratch_folder(upload))
                 if upload is not None
                 else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replitree-rewrite-")))
             )
-            store = "" if way == "replica" else plan.store
+            # The tasks of a statement on a sharded table put nothing into the store: its replicas do.
+            store = "" if way == "replica" or sharded is not None else plan.store
             if way == "store" and not store:
                 raise BadInput(
                     f"replica {plan.upload.replica.name} takes no rewrite of table {table.name} from an object store: new parts"
                     " go to local disks, or the replica is of an earlier version; leave the catalog's setting through out"
                 )
-            begun = BegunStatement(secrets.token_hex(8), plan, snapshot, folder, stack.pop_all(), store, way)
+            begun = BegunStatement(secrets.token_hex(8), plan, snapshot, folder, stack.pop_all(), store, way, sharded)
         with self._lock:
             oldest = next(iter(self._begun)) if len(self._begun) >= REWRITES_MAX else ""
             self._begun[begun.id] = begun
@@ -231,13 +249,13 @@ class Rewriting:
         written: Sequence[tuple[str, str]],
         isolation: str,
         told: Sequence[str] = (),
-    ) -> tuple[str, int | None]:
-        """Make parts of what Spark has written, and commit them as one entry.
+    ) -> list[tuple[str, int | None]]:
+        """Make parts of what Spark has written, and commit them as one entry, of a sharded table by one commit.
 
         Returns
         -------
-        tuple
-            The table's id, and the index of the entry; None: no row has changed.
+        list
+            The table's id, or that of each shard that has changed, and the index of the entry; None: no row has changed.
 
         Parameters
         ----------
@@ -272,7 +290,12 @@ class Rewriting:
             begun = self._begun.get(statement)
         if begun is None:
             raise ConcurrentChange(f"{kind} was ended before its commit and has changed nothing: run it again")
-        plan = begun.plan
+        plan, sharded, sources = begun.plan, begun.sharded, begun.sources
+        if sharded is not None and wanted == "serializable":
+            raise BadInput(
+                f"{kind} has changed nothing: a statement on the sharded table {sharded.table.name} relies on the rows that it"
+                " changes, and on no others: leave the catalog's setting isolation out"
+            )
         files: dict[str, list[str]] = {part: [] for part in parts}
         new: list[str] = []
         for part, place in written:
@@ -281,14 +304,18 @@ class Rewriting:
             pieces = _pieces(plan, kind, told)
             for part in (part for piece in pieces for part in (*piece.results, *piece.same)):
                 files.setdefault(part, [])
-            _check(plan, kind, parts, files)
-            read = sum(source.manifest.rows for source in plan.sources if source.part in files)
+            _check(sources, kind, parts, files)
+            read = sum(source.manifest.rows for part, source in sources.items() if part in files)
             put = _put(begun, files, new, pieces)
             if (kind == "UPDATE" and put != read) or (kind == "DELETE" and put > read):
                 raise _defect(kind, f"it has read {read} rows and written {put}")
+            if sharded is not None:
+                done = dict(sharded.commit(timeout_s=COMMIT_S).shards) if sharded.changed else {}
+                tables = [each.definition for each in sharded.plans.values()]
+                return [(each.table_id, done[each.name]) for each in tables if each.name in done]
             if not plan.results and not plan.inserts:
-                return plan.definition.table_id, None
-            return plan.definition.table_id, plan.commit(isolation=wanted, timeout_s=COMMIT_S).index
+                return [(plan.definition.table_id, None)]
+            return [(plan.definition.table_id, plan.commit(isolation=wanted, timeout_s=COMMIT_S).index)]
         except (ConcurrentChange, LeaseLost) as error:
             raise ConcurrentChange(f"{kind} has changed nothing, run it again: {error}") from error
         except OutcomeUnknown as error:
@@ -326,10 +353,20 @@ def _pieces(plan: RewritePlan, kind: str, told: Sequence[str]) -> list[Statement
     return [each.pieces for each in answers if each.pieces is not None]
 
 
-def _check(plan: RewritePlan, kind: str, parts: Sequence[str], files: Mapping[str, object]) -> None:
+def _begun(table: Table, held: ExitStack) -> tuple[ShardedRewrite | None, RewritePlan, Snapshot | ShardedSnapshot]:
+    """Begin a rewrite; return it, of a sharded table with that of its first shard, and what the statement reads."""
+    if isinstance(table, ShardedTable):
+        sharded = held.enter_context(begun_sharded_rewrite(table, timeout_s=BEGIN_S))
+        return sharded, sharded.plans[min(sharded.plans)], sharded.snapshot
+    plan = held.enter_context(begun_rewrite(table, timeout_s=BEGIN_S))
+    shown = plan.table.snapshot(timeout_s=BEGIN_S)
+    return None, plan, replace(shown, definition=plan.definition, index=plan.index, parts=plan.sources, tag="")
+
+
+def _check(sources: Mapping[str, object], kind: str, parts: Sequence[str], files: Mapping[str, object]) -> None:
     """Refuse what no statement can have read: a defect must lose no rows."""
     problem = ""
-    if not files.keys() <= {source.part for source in plan.sources}:
+    if not files.keys() <= sources.keys():
         problem = "it has read parts that it did not begin with"
     elif len(files) > len(parts):
         problem = "it has written rows of parts that it has not read"
@@ -353,6 +390,8 @@ def _put(
     tasks have put pieces into the object store, the replica makes the parts, and gets the files that are here, too.
     """
     plan = begun.plan
+    if begun.sharded is not None:
+        return _put_by_shard(begun, begun.sharded, files, new)
     count = sum(map(len, files.values())) + len(new)
     if pieces:
         tasks = list(pieces)
@@ -379,6 +418,28 @@ def _put(
     plan.results.update(made.results)
     plan.inserts.update(made.inserts)
     return made.rows
+
+
+def _put_by_shard(
+    begun: BegunStatement, sharded: ShardedRewrite, files: Mapping[str, Sequence[str]], new: Sequence[str]
+) -> int:
+    """Put the results and new parts of each shard into the upload of its rewrite; return the rows of all files."""
+    if not all(place.startswith("/") for some in (*files.values(), new) for place in some):
+        raise not_yet(sharded.table.name, ON_CLUSTERS)
+    paths, rows = {part: list(map(Path, some)) for part, some in files.items()}, 0
+    definition = sharded.table.definition
+    found = by_shard(definition, sharded.shard_map, paths, list(map(Path, new)), begun.folder / "by_shard")
+    for shard, its in found.items():
+        if not its.files and not its.new:
+            continue
+        plan = sharded.plans[shard]
+        hashes = {source.part: source.manifest.content_hash for source in plan.sources}
+        folder = begun.folder / f"made_{shard}"
+        made = statement_parts(plan.definition, hashes, its.files, its.new, folder, plan.put_files)
+        plan.results.update(made.results)
+        plan.inserts.update(made.inserts)
+        rows += made.rows
+    return rows
 
 
 def _sent(

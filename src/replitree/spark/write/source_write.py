@@ -44,7 +44,6 @@ from replitree.client.insert.quorum import InsertQuorum, quorum_of
 from replitree.client.insert.terms import TIMEOUT_S, Overwrite, Terms
 from replitree.client.insert.upload import discard_upload, fresh_token
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.client.sharded.union import not_yet
 from replitree.client.transport.stored import through_of
 from replitree.errors import BadInput
 from replitree.spark.session.columns import check_columns

@@ -29,14 +29,20 @@ from typing import TypeAlias
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import BlockId, JointId, RequestId, StagingId, Version
+from replitree.protocol.core.effects import BlockId, JointId, LogIndex, RequestId, StagingId, Version
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.membership.activate import Replaced
 from replitree.protocol.program import quorum_waiter
 from replitree.protocol.program.sharded.participant import LetGoRows
 from replitree.protocol.program.stages import End, MemoryEffect, ReportTrouble, Stage, Then
 from replitree.protocol.sharded.joint_batch import JointBatch, find_named, insert_named
-from replitree.protocol.sharded.joint_insert import JointInsert, JointInserted, JointOutcome, find_awaited
+from replitree.protocol.sharded.joint_insert import (
+    JointInsert,
+    JointInserted,
+    JointOutcome,
+    RewrittenShard,
+    find_awaited,
+)
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone, abandon
 
 
@@ -95,6 +101,8 @@ class JointRequest:
     ----------
     joint, token, map_version, quorum, also, drops
         As of `JointInsert`.
+    since
+        Of a rewrite: the positions at which its client has read the coordinator's shard, and those of `others`.
     own
         Under which id the coordinator has staged its own rows.
     others
@@ -112,6 +120,7 @@ class JointRequest:
     batch: JointBatch | None = None
     also: tuple[BlockId, ...] = ()
     drops: tuple[str, ...] = ()
+    since: tuple[LogIndex, ...] = ()
 
 
 CoordinatorOutcome: TypeAlias = JointOutcome | OwnGone
@@ -144,7 +153,8 @@ def insert_jointly(replica: Replica, request: RequestId, asked: JointRequest) ->
         own = turn.own
         participants, became = (own, *turn.beside, *asked.others), Became.KEPT
         terms = asked.map_version, participants, asked.quorum, asked.also, asked.drops
-        insert = JointInsert(asked.joint, place, asked.token, *terms)
+        rewrites = tuple(map(RewrittenShard, asked.since))
+        insert = JointInsert(asked.joint, place, asked.token, *terms, rewrites=rewrites)
         outcome, token = yield from insert_named(insert, asked.batch, turn.me)
         if isinstance(outcome, fx.InDoubt | Replaced):
             # First: while its rows are taken, no other request takes a missing token for the proof that nothing was inserted.

@@ -26,6 +26,7 @@ from replitree.replica.http.bodies import decode, is_quick
 from replitree.replica.http.gate import Tables, seconds, shortened, whole_number
 from replitree.replica.http.http_base import Handlers, json_response, read_body
 from replitree.replica.http.http_insert import CommitBody, sealed_upload
+from replitree.replica.http.http_merges import RewriteBody
 from replitree.replica.http.insert_requests import InsertRequests, overwrite_of
 from replitree.replica.http.received import read_whole
 from replitree.replica.insert.group_commit import PendingInsert
@@ -34,6 +35,7 @@ from replitree.replica.insert.joint_inserts import JointCommit, joint_result, pr
 from replitree.replica.insert.prepared_rows import KEEP_S, KEEP_S_MAX
 from replitree.replica.insert.quorums import Wish, wish_of
 from replitree.replica.kit.payloads import Overwrite, Payload, StagedUpload
+from replitree.replica.table.rewrites import RewriteWish
 from replitree.replica.table.table_replica import TableReplica
 from replitree.replica.uploads.upload_commits import UploadCommits
 from replitree.wire.prepared_share import SHARDS_MAX, JointBody, decode_joint_body
@@ -68,11 +70,13 @@ class JointHandlers(Handlers):
         return (
             web.post(f"{table}/prepared", self._prepare_rows),
             web.post(f"{table}/uploads/{{upload}}/prepare", self._prepare_upload),
+            web.post(f"{table}/rewrites/prepare", self._prepare_rewrite),
             web.post(f"{table}/prepared/{{staging}}", self._renew),
             web.delete(f"{table}/prepared/{{staging}}", self._give_up),
             web.get(f"{table}/prepared/{{staging}}/sum", self._sum),
             web.post(f"{table}/joint", self._commit),
             web.post(f"{table}/joint/overwrite", self._commit),
+            web.post(f"{table}/joint/rewrite", self._commit),
             web.post(f"{table}/joint/rows", self._insert_rows),
         )
 
@@ -127,9 +131,29 @@ class JointHandlers(Handlers):
 
         A client whose answer was lost asks again, and gets the same one.
         """
-        table, upload, query = self._shard(request), request.match_info["upload"], request.query
-        map_version, keep_s = _map_version(query), _keep_s(query)
+        table, upload = self._shard(request), request.match_info["upload"]
         body = await read_body(request, CommitBody)
+
+        def sealed() -> tuple[Payload, int]:
+            payload = StagedUpload(sealed_upload(table, upload, body), body.manifests)
+            return payload, table.inserts.version_of(body.manifests)
+
+        return await self._prepare_files(request, table, upload, sealed)
+
+    async def _prepare_rewrite(self, request: web.Request) -> web.Response:
+        """Prepare what a client has made of parts of this shard, as `_prepare_upload`."""
+        table, body = self._shard(request), await read_body(request, RewriteBody)
+        wish = RewriteWish(body.upload, body.id, body.schema_version, body.results, body.inserts, None, body.tags)
+        return await self._prepare_files(
+            request, table, body.upload, lambda: (table.rewrites.sealed(wish), body.schema_version)
+        )
+
+    async def _prepare_files(
+        self, request: web.Request, table: TableReplica, upload: str, sealed: Callable[[], tuple[Payload, int]]
+    ) -> web.Response:
+        """Prepare the files of an upload, which `sealed` verifies; it gives the version of their columns, too."""
+        query = request.query
+        map_version, keep_s = _map_version(query), _keep_s(query)
 
         def prepare() -> Participant:
             held = table.prepared_rows.of_upload(upload, keep_s)
@@ -138,8 +162,7 @@ class JointHandlers(Handlers):
             # The upload stays known, and is not removed, as long as what was made of it is held.
             beside: AbstractContextManager[object] = table.uploads.committing(upload)
             with table.uploads.committing(upload):
-                payload: Payload = StagedUpload(sealed_upload(table, upload, body), body.manifests)
-                version = table.inserts.version_of(body.manifests)
+                payload, version = sealed()
                 return table.prepared_rows.prepare(
                     payload,
                     version,
