@@ -51,6 +51,15 @@ def test_a_sharded_table_from_its_creation_to_its_drop(run: Run, connection: Con
     listed = run("table", "tags", "d", *URL)
     assert ("first" in listed.out, tag["cut"] in listed.out.replace("\n", "")) == (True, True)
     assert run("table", "delete-tag", "d", "first", *URL, "--json").json == {"table": "d", "deleted": "first"}
+    assert "40 rows" in run("table", "freeze", "d", "before", "--note", "nightly", *URL).out
+    frozen = run("table", "frozen", "d", *URL, "--json").json["frozen"]
+    assert sorted((each["shard"], each["name"], each["note"]) for each in frozen) == [
+        (f"d~{number}", "before", "nightly") for number in range(3)
+    ]
+    assert "(d~2)" in run("table", "frozen", "d", *URL).out
+    assert run("table", "remove-frozen", "d", "gone", *URL, "--yes").status == 2
+    removed = run("table", "remove-frozen", "d", "before", *URL, "--yes", "--json").json
+    assert removed == {"table": "d", "removed": "before", "replica": "every replica"}
     # Each shard has one replica, which has taken its rows.
     assert run("table", "pause-merges", "d", *URL).out.strip() == "merges of d paused on r1, r2"
     assert run("table", "resume-merges", "d", *URL).status == 0
@@ -61,9 +70,16 @@ def test_a_sharded_table_from_its_creation_to_its_drop(run: Run, connection: Con
     (entry,) = run("table", "log", "d", *URL, "--json").json["entries"]
     assert (entry["kind"], entry["rows"], len(entry["shards"]), "@" in entry["cut"]) == ("get", 40, 3, True)
     assert run("table", "log", "d", *URL).status == 0
-    refused = run("table", "freeze", "d", "now", *URL)
+    refused = run("table", "freeze", "d", "now", "--replica", "r1", *URL)
     assert refused.status != 0
-    assert "is sharded, and a sharded table can't be frozen" in refused.err.replace("\n", " ")
+    assert "is sharded, and a sharded table can't be used at one replica" in refused.err.replace("\n", " ")
+    assert run("table", "detach", "d", "all", *URL, "--json").json["removed"] == 3
+    parts = {each["name"] for each in run("table", "detached", "d", *URL, "--json").json["detached"]}
+    first, second, third = sorted(parts)
+    assert f"of {first} attached to d" in run("table", "attach", "d", first, *URL).out
+    assert run("table", "attach", "d", second, *URL, "--json").json["outcome"] == "inserted"
+    assert run("table", "remove-detached", "d", third, "--yes", *URL, "--json").json["removed"] == third
+    assert run("table", "detached", "d", *URL, "--json").json["detached"] == []
     assert run("table", "drop", "d~1", "--yes", *URL).status != 0
     assert run("table", "drop", "d", "--yes", *URL).status == 0
     assert run("table", "list", *URL, "--json").json == {"tables": []}

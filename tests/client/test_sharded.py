@@ -15,6 +15,7 @@ from replitree.client.connection import Connection
 from replitree.client.sharded.feed.consumer_table import ShardedConsumerTable
 from replitree.client.sharded.feed.feed_table import ShardedFeedTable
 from replitree.client.sharded.joint import JointInserter, JointInsertResult
+from replitree.client.sharded.sharded_aside import ShardedAsideTable
 from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
 from replitree.client.sharded.whole_table import ShardedWholeTable
 from replitree.client.table import Table
@@ -31,6 +32,7 @@ SUPPORTED = {
     "add_column",
     "alter",
     "definition",
+    "detach_partition",
     "drop_column",
     "drop_partition",
     "http",
@@ -300,12 +302,8 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
             with pytest.raises(BadInput, match="is sharded, and a sharded table can't"):
                 getattr(one, name)
         assert not hasattr(snapshot, "nothing")
-    for options in (
-        {"replica": "r1"},
-        {"txn_app_id": "a", "txn_version": 1, "quorum": 2},
-    ):
-        with pytest.raises(BadInput, match="is sharded"):
-            table.insert(rows(100, 5), **options)
+    with pytest.raises(BadInput, match="is sharded"):
+        table.insert(rows(100, 5), replica="r1")
     for at, problem in (
         ({"min_index": 3}, "each shard has a log of its own"),
         ({"as_of": 3}, "each shard has a log of its own"),
@@ -322,7 +320,7 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
 
 def test_every_method_of_a_table_is_either_done_or_refused() -> None:
     names = {name for name in dir(Table) if not name.startswith("_")}
-    kinds = (ShardedTable, ShardedConsumerTable, ShardedFeedTable, ShardedWholeTable)
+    kinds = (ShardedTable, ShardedConsumerTable, ShardedFeedTable, ShardedWholeTable, ShardedAsideTable)
     own = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
     assert names - own - SUPPORTED == set()
     assert set(REFUSED) <= names

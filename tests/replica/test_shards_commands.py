@@ -145,7 +145,6 @@ def test_what_would_break_the_shard_key_is_refused(filled: InProcessCluster) -> 
     first = filled.nodes[0]
     assert refused(first, "mutations", {"kind": "update", "where": "v > 0", "assignments": [["k", "k + 1"]]})
     assert refused(first, "alter", {"sql": "DROP COLUMN k"})
-    assert refused(first, "drop", {"partition": "all", "detach": True})
     assert refused(first, "drop", {"blocks": [0, 1]})
     assert "is about" in refused(first, "mutations", {"sql": "DELETE FROM t WHERE k = 1"})
     assert [len(log(filled, shard)) for shard in range(2)] == [1, 1]

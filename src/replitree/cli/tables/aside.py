@@ -64,9 +64,11 @@ def detached(table: Name, at: Cluster, replica: At = None) -> None:
 @on_cluster
 def attach(table: Name, name: PartName, at: Cluster, replica: At = None) -> None:
     """Insert the rows of a detached part again."""
+    from replitree.client.sharded.sharded_table import ShardedTable
+
     with _table(table, replica, at) as found:
         owner = found
-        if replica is None:
+        if replica is None and not isinstance(found, ShardedTable):
             # If no replica is known to have it, any one is asked: its error says what is wrong.
             parts, _ = found.detached_everywhere()
             owner = next((found.replica(part.replica) for part in parts if part.name == name), found)
@@ -86,13 +88,16 @@ def remove_detached(table: Name, name: PartName, at: Cluster, replica: At = None
 
 @on_cluster
 def freeze(table: Name, name: FrozenName, at: Cluster, note: Note = "", replica: Freezing = None) -> None:
-    """Keep the table as it is now under a name, as hard links on one replica's disk."""
+    """Keep the table as it is now under a name, as hard links on one replica's disk; of a sharded one, in each shard."""
     import msgspec
+
+    from replitree.client.sharded.sharded_aside import ShardedFrozen
 
     with _table(table, replica, at) as found:
         made = found.freeze(name, note)
     what = f"{counted(made.parts, 'part')}, {counted(made.rows, 'row')}, {byte_size(made.bytes)}"
-    text = f"{table} frozen as {name}: {what} in {made.path} on {made.replica}"
+    where = f"at the cut {made.cut}" if isinstance(made, ShardedFrozen) else f"in {made.path} on {made.replica}"
+    text = f"{table} frozen as {name}: {what} {where}"
     at.out.result({"table": table, **msgspec.to_builtins(made)}, text)
 
 
@@ -105,14 +110,14 @@ def frozen(table: Name, at: Cluster, replica: At = None) -> None:
         snapshots, silent = found.frozen_everywhere()
     value = {"table": table, "frozen": msgspec.to_builtins(snapshots), "not_asked": silent}
     columns = ("name", "index", "parts", "rows", "bytes", "replica", "note")
-    rows = [(s.name, s.index, s.parts, s.rows, byte_size(s.bytes), s.replica, s.note) for s in snapshots]
+    rows = [(s.name, s.index, s.parts, s.rows, byte_size(s.bytes), _where(s), s.note) for s in snapshots]
     at.out.listing(value, f"frozen snapshots of {table}", columns, rows)
     _name_silent(silent, at)
 
 
 @on_cluster
 def remove_frozen(table: Name, name: OldFrozenName, at: Cluster, replica: At = None, yes: Yes = False) -> None:
-    """Delete a frozen snapshot, on one replica's disk; the table keeps its parts."""
+    """Delete a frozen snapshot, on one replica's disk, or in all shards; the table keeps its parts."""
     with _holder(table, "frozen snapshot", name, replica, at, lambda asked: asked.frozen()) as (found, who):
         confirm(f"Delete the frozen snapshot {name} on {who}?", yes=yes, as_json=at.as_json)
         found.remove_frozen(name)
@@ -151,7 +156,16 @@ def _holder(
     ReplicaUnavailable
         A replica that may have it can't be asked.
     """
+    from replitree.client.sharded.sharded_table import ShardedTable
+
     with _table(name, None, at) as table:
+        if isinstance(table, ShardedTable):
+            if replica is not None:
+                table.replica(replica)
+            if wanted not in {found.name for found in look(table)}:
+                raise BadInput(f"there is no {kind} {wanted!r} of {name}")
+            yield table, "every replica"
+            return
         asked = [replica] if replica is not None else [each.name for each in table.replicas()]
         there: dict[str, list[str]] = {}
         for each in asked:
@@ -168,6 +182,10 @@ def _holder(
         if len(holders) > 1:
             raise BadInput(f"{' and '.join(holders)} have a {kind} {wanted!r} of {name}: say --replica NAME")
         yield table.replica(holders[0]), holders[0]
+
+
+def _where(frozen: Frozen) -> str:
+    return f"{frozen.replica} ({frozen.shard})" if frozen.shard else frozen.replica
 
 
 def _name_silent(silent: dict[str, str], at: Cluster) -> None:

@@ -100,6 +100,8 @@ class DetachedPart(msgspec.Struct, frozen=True):
         What is in it.
     replica
         On whose disk it lies.
+    shard
+        Of a sharded table: the shard that had it; its name begins with that.
     """
 
     name: str
@@ -108,6 +110,7 @@ class DetachedPart(msgspec.Struct, frozen=True):
     rows: int
     bytes: int
     replica: str = ""
+    shard: str = ""
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +128,8 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
         The operator's text: who froze it and why; may be empty.
     path
         Its folder, on the machine of `replica`.
+    shard
+        Of a sharded table: the shard whose parts it has.
     """
 
     name: str
@@ -135,3 +140,4 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     path: str = ""
     replica: str = ""
+    shard: str = ""

@@ -25,6 +25,7 @@ from replitree.client.read.scan import FRAME_LEASE_S
 from replitree.client.sharded.cut_reads import CutOptions, CutReads, Shards
 from replitree.client.sharded.feed.consumer_table import ShardedConsumerTable
 from replitree.client.sharded.shard_table import ShardTable
+from replitree.client.sharded.sharded_aside import ShardedAsideTable
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
 from replitree.client.sharded.shards_commander import ShardsCommander
 from replitree.client.sharded.side_by_side import SideBySide
@@ -56,20 +57,11 @@ OPTIMIZE_S = 3_600.0
 """How long merges that are asked for are waited for, in seconds."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "attach": "attach parts",
     "backfill_view": "have materialised views",
     "create_view": "have materialised views",
-    "detached": "have detached parts",
-    "detached_everywhere": "have detached parts",
-    "detach_partition": "detach partitions",
     "drop_blocks": "drop a range of inserts: go back to a cut by restore_to, delete by a condition, or drop a partition",
     "drop_view": "have materialised views",
     "feed_page": "give its change feed in pages: read `changes`",
-    "freeze": "be frozen",
-    "frozen": "be frozen",
-    "frozen_everywhere": "be frozen",
-    "remove_detached": "have detached parts",
-    "remove_frozen": "be frozen",
     "replica": "be used at one replica",
     "views": "have materialised views",
     "watch_feed": "tell an end of its change feed: ask `cut_now`",
@@ -78,7 +70,7 @@ REFUSED: Final[Mapping[str, str]] = {
 
 
 @check_arguments
-class ShardedTable(ShardedConsumerTable):
+class ShardedTable(ShardedConsumerTable, ShardedAsideTable):
     """A sharded table of a cluster.  Any thread may use it.
 
     Made by `Connection.table` and `Connection.create_table`.

@@ -28,6 +28,9 @@ forgotten in time, as the ids of commands are.
 the token; if that is missing, it searches the log of its own shard.  If that does not reach back, or no new epoch can be
 had, the answer is "unknown", never "failed".
 
+*Detaching.*  While buckets move, rows that are on their way lie in two shards, and one of them does not show them.  A detach
+would keep both aside.  So it is refused while the map has moves; moves that begin meanwhile change the map.
+
 *Scopes.*  A mutation replaces the parts of the partitions that its entry lists.  What can match is known of each shard by
 itself, so each entry has a scope of its own; without one it concerns all parts of its shard.  In a shard that by the map can
 have no matching row the scope is empty.  The client asks a replica of each other shard for the scope there.  Scopes that would
@@ -74,6 +77,11 @@ from replitree.protocol.sharded.command import commanded, commands, open_places
 from replitree.protocol.sharded.creation import COMMIT_BYTES_MAX, bytes_of
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map
 from replitree.protocol.state.mutation_scope import SCOPED_FORMAT
+
+MOVING = (
+    "buckets of the table move between shards, so a row may lie in two of them: detach the partition when the moves have ended"
+    " (`replitree shard status`)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +165,7 @@ class _Shards:
     """What was read of a sharded table before a commit."""
 
     map_version: fx.Version
+    is_moving: bool
     has_commands: bool
     metadata: fx.Node | None
     targets: tuple[_Target, ...]
@@ -190,7 +199,7 @@ def propose_to_shards(
     command = asked.entry.id
     for _ in range(EPOCHS_MAX):
         plan = yield from _plan(own, asked, bytes_max)
-        if isinstance(plan, NotProposed):
+        if not isinstance(plan, _Plan):
             return plan
         committed: fx.Committed = yield fx.Commit(fx.Check(layout.host(proposer.replica), epoch), *plan.operations)
         fenced: Activated | NoEpoch | ShardsOutcome
@@ -275,7 +284,7 @@ def _read(own: TablePlace, asked: ShardsCommand) -> fx.Procedure[_Shards | None]
         _Target(below, end, metadata, places.shard_number(below.name) in owners)
         for (below, end), metadata in zip(ends, nodes[1:], strict=True)
     )
-    return _Shards(found.version, counter is not None, nodes[0], tuple(targets))
+    return _Shards(found.version, bool(read.moves), counter is not None, nodes[0], tuple(targets))
 
 
 def _search(table: TablePlace, command: fx.EntryId, log_from: fx.LogIndex) -> fx.Procedure[fx.LogIndex | None]:
@@ -317,12 +326,15 @@ def _settle(
 # --- the commit -------------------------------------------------------------------------------------------------------------
 
 
-def _plan(own: TablePlace, asked: ShardsCommand, bytes_max: int) -> fx.Procedure[_Plan | NotProposed]:
-    """Read the shards, and return what the commit does."""
+def _plan(own: TablePlace, asked: ShardsCommand, bytes_max: int) -> fx.Procedure[_Plan | ShardsOutcome]:
+    """Read the shards, and return what the commit does; or what becomes of the command without one."""
     place, command = layout.sharded_of(own), asked.entry.id
     found = yield from _read(own, asked)
     if found is None:
         return NotProposed("the sharded table is being dropped")
+    if found.is_moving and isinstance(asked.entry, DropEntry) and asked.entry.detach:
+        known = yield from find_in_shards(own, command)
+        return NotProposed(MOVING) if known is None else known
     targets = found.targets
     inserts = tuple(
         ShardInsert(each.place.name, each.place.incarnation, fx.StagingId(command), int(each.log_from))

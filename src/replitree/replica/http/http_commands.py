@@ -95,10 +95,11 @@ class OptimizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FreezeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Body of a freeze."""
+    """Body of a freeze; `index`: what the table was there, instead of now."""
 
     name: str
     note: str = ""
+    index: int | None = None
 
 
 class TagBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -180,6 +181,7 @@ class CommandHandlers(Handlers):
             web.get(f"{table}/streams", self._streams),
             web.delete(f"{table}/streams/{{stream}}", self._forget_stream),
             web.get(f"{table}/detached", self._detached),
+            web.get(f"{table}/detached/{{name}}/rows", self._detached_rows),
             web.delete(f"{table}/{{kind:detached|frozen}}/{{name}}", self._remove),
             web.post(f"{table}/freeze", self._freeze),
             web.get(f"{table}/frozen", self._frozen),
@@ -410,6 +412,16 @@ class CommandHandlers(Handlers):
         ]
         return json_response({"detached": rows})
 
+    async def _detached_rows(self, request: web.Request) -> web.Response:
+        """Return the rows of a detached part as an Arrow IPC stream."""
+        import pyarrow as pa
+
+        rows = await asyncio.to_thread(self._table(request).commands.detached_rows, request.match_info["name"])
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write_table(rows)
+        return web.Response(body=sink.getvalue().to_pybytes(), content_type="application/vnd.apache.arrow.stream")
+
     async def _freeze(self, request: web.Request) -> web.Response:
         table, wanted = self._table(request), number(request.query, "min_index", 0)
         body = await read_body(request, FreezeBody)
@@ -462,7 +474,7 @@ def _partitions(merges: Iterable[dict[str, object]]) -> frozenset[str]:
 
 def _freeze(table: TableReplica, body: FreezeBody) -> dict[str, object]:
     """Link the parts of a snapshot; a lease keeps them meanwhile."""
-    taken = table.snapshots.take(None, FREEZE_LEASE_S)
+    taken = table.snapshots.take(None if body.index is None else LogIndex(body.index), FREEZE_LEASE_S)
     assert taken.lease is not None
     try:
         table.store.freeze(taken.parts, body.name, table.definition, taken.index, body.note)

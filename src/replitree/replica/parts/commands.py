@@ -66,6 +66,8 @@ from replitree.storage.schema.retention import parse_feed, parse_keep, written_r
 from replitree.storage.schema.storage_policy import LOCAL, StorageKind, parse_storage
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from replitree.storage.sql.mutation import MutationCommand
 
 ALTERS_MAX = 10
@@ -277,9 +279,8 @@ class Commands:
 
     def drop(self, wish: DropWish, command_id: str | None) -> Appended:
         """Append a drop.  Raises as `mutate`."""
-        if self._shards is not None and (wish.detach or wish.blocks is not None):
-            what = "detach partitions" if wish.detach else "drop a range of inserts"
-            raise refuse_for_shards(self._context.replica.table.name, what)
+        if self._shards is not None and wish.blocks is not None:
+            raise refuse_for_shards(self._context.replica.table.name, "drop a range of inserts")
         if wish.all and (wish.partition is not None or wish.blocks is not None):
             raise BadInput("say all, or a partition, or blocks")
         if not wish.all and wish.partition is None and wish.blocks is None:
@@ -500,6 +501,21 @@ class Commands:
         if len(detached.manifest.partition_values) != len(written.partition_by):
             raise BadInput(f"{name} is partitioned in another way than the table")
         return Detached(name, detached.part, detached.manifest)
+
+    def detached_rows(self, name: str) -> pa.Table:
+        """Return the rows of a detached part in the table's columns, every byte verified.
+
+        Raises
+        ------
+        BadInput
+            As `detached_part`.
+        CorruptPart, StoreError
+            It can't be read.
+        """
+        from replitree.storage.rewrite.read import read_parts
+
+        self.detached_part(name)
+        return read_parts([self._store.root / "detached" / name], self._context.definitions.current)
 
     def optimize(self, wish: OptimizeWish) -> tuple[fx.LogIndex, ...]:
         """Append merges of as much as can be merged; return their indexes."""

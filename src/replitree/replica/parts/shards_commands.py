@@ -16,7 +16,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
 from replitree.protocol.program.sharded.shards_command import accept_shards_command
 from replitree.protocol.propose.propose import COLUMNS_CHANGED, Forgotten
-from replitree.protocol.propose.shards import ProposedInShards, ShardsCommand, find_in_shards
+from replitree.protocol.propose.shards import MOVING, ProposedInShards, ShardsCommand, find_in_shards
 from replitree.protocol.sharded.feed import REMOVAL, is_reserved_id
 from replitree.protocol.sharded.places import sharded_name
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map
@@ -51,7 +51,9 @@ class ShardsCommands:
         ------
         SchemaMismatch
             The columns were changed meanwhile; nothing was changed.
-        BadInput, ReadOnly, Unavailable, OutcomeUnknown
+        BadInput
+            Also of a partition that is to be detached while buckets move.
+        ReadOnly, Unavailable, OutcomeUnknown
             As of `run_command`.
         """
         if is_reserved_id(asked.entry.id):
@@ -61,6 +63,8 @@ class ShardsCommands:
         if isinstance(answer, fx.NotInserted):
             if answer.reason == COLUMNS_CHANGED:
                 raise SchemaMismatch(answer.reason)
+            if answer.reason == MOVING:
+                raise BadInput(f"nothing was changed: {answer.reason}")
             raise ReadOnly(f"nothing was changed: {answer.reason}")
         assert isinstance(answer, ProposedInShards)
         return answer
