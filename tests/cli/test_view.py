@@ -10,7 +10,7 @@ import pytest
 from replitree.client.connection import Connection
 from replitree.errors import BadInput
 from tests.cli.conftest import Run, connected
-from tests.replica.inprocess import NOWHERE, InProcessCluster, rows
+from tests.replica.inprocess import NOWHERE, SCHEMA, InProcessCluster, rows
 
 URL = ("--url", NOWHERE)
 
@@ -78,3 +78,20 @@ def test_a_command_on_a_view_is_repeated_with_its_id_and_refused_without(run: Ru
     assert (gone.status, "has no materialised view 'v'" in gone.err) == (2, True)
     nowhere = run("view", "create", "t", "v", "nope", "--select", "s", *URL)
     assert (nowhere.status, "table 'nope' does not exist" in nowhere.err) == (1, True)
+
+
+def test_a_view_of_a_sharded_table_is_created_listed_filled_and_dropped(run: Run, connection: Connection) -> None:
+    source = connection.create_table("d", SCHEMA, order_by="k", shard_by="k", buckets=4)
+    sums = connection.create_table("sums", "k bigint not null, n bigint", order_by="k", shard_by="k", shards=1)
+    source.insert(rows(0, 20))
+    chosen = ("--select", "k=k % 2", "--select", "n=count(*)", "--group-by", "k")
+    made = run("view", "create", "d", "v", "sums", *chosen, *URL, "--json")
+    assert (made.status, made.json["backfilled"]) == (0, True), made.err
+    assert sums.to_arrow(level="linearizable").sort_by("k").to_pylist() == [{"k": 0, "n": 10}, {"k": 1, "n": 10}]
+    (listed,) = run("view", "list", "d", *URL, "--json").json["views"]
+    assert (listed["name"], listed["target"], listed["is_filled"]) == ("v", "sums", True)
+    assert "it was filled before" in run("view", "backfill", "d", "v", *URL).out
+    failed = run("table", "drop", "sums", "--yes", *URL)
+    assert (failed.status, "is the target of materialised views of d" in failed.err) == (2, True)
+    assert run("view", "drop", "d", "v", "--yes", *URL).status == 0
+    assert run("view", "list", "d", *URL).out == "materialised views of d: none\n"

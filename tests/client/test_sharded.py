@@ -17,6 +17,7 @@ from replitree.client.sharded.feed.feed_table import ShardedFeedTable
 from replitree.client.sharded.joint import JointInserter, JointInsertResult
 from replitree.client.sharded.sharded_aside import ShardedAsideTable
 from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
+from replitree.client.sharded.sharded_views import ShardedViewsTable
 from replitree.client.sharded.whole_table import ShardedWholeTable
 from replitree.client.table import Table
 from replitree.client.transport.http import AnswerLost, HttpClient
@@ -210,10 +211,10 @@ def test_a_changed_map_splits_the_rows_again(connection: Connection, cluster: In
 def test_a_participant_that_is_gone_is_replaced(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     table, prepare, gone = create(connection), JointInserter._prepare_one, list[str]()  # noqa: SLF001
 
-    def given_up(self: JointInserter, shard: Shard, *more: Any) -> Any:
-        share = prepare(self, shard, *more)
+    def given_up(self: JointInserter, *asked: Any) -> Any:
+        share = prepare(self, *asked)
         if len(gone) < 2:
-            gone.append(str(shard))
+            gone.append(str(share.at))
             self._abandon([share])
         return share
 
@@ -320,7 +321,14 @@ def test_what_a_sharded_table_can_not_do_is_refused(connection: Connection) -> N
 
 def test_every_method_of_a_table_is_either_done_or_refused() -> None:
     names = {name for name in dir(Table) if not name.startswith("_")}
-    kinds = (ShardedTable, ShardedConsumerTable, ShardedFeedTable, ShardedWholeTable, ShardedAsideTable)
+    kinds = (
+        ShardedTable,
+        ShardedConsumerTable,
+        ShardedFeedTable,
+        ShardedViewsTable,
+        ShardedWholeTable,
+        ShardedAsideTable,
+    )
     own = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
     assert names - own - SUPPORTED == set()
     assert set(REFUSED) <= names

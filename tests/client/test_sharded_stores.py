@@ -15,10 +15,11 @@ from replitree.client.connection import Connection
 from replitree.client.insert.stored_upload import put_parts, reach
 from replitree.client.insert.terms import Terms
 from replitree.client.insert.upload import discard_upload
-from replitree.client.sharded.joint import FilledUpload, JointInsertResult
+from replitree.client.sharded.joint import JointInsertResult
 from replitree.client.sharded.moving import resharding
 from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.client.sharded.split_rows import FilledUpload
 from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -164,12 +165,12 @@ def test_objects_of_a_job_whose_participant_is_gone_are_deleted(
     joint = table.joint
     commit = joint._commit  # noqa: SLF001
 
-    def commit_late(shares: Any, *more: Any) -> Any:
+    def commit_late(split: Any, shares: Any, *more: Any) -> Any:
         # The participant gives up what it has prepared just before the commit.
         gone = shares[max(shares)]
         node = next(each for each in cluster.nodes if each.name == gone.replica.name)
-        node.table(f"d~{max(shares)}").prepared_rows.give_up(gone.told["staging"])
-        return commit(shares, *more)
+        node.table(f"d~{max(shares).shard}").prepared_rows.give_up(gone.told["staging"])
+        return commit(split, shares, *more)
 
     monkeypatch.setattr(joint, "_commit", commit_late)
     with pytest.raises(ReplicaUnavailable, match="nothing was inserted"):

@@ -57,7 +57,15 @@ from replitree.protocol.sharded.default_sharding import DefaultSharding, decode_
 from replitree.protocol.sharded.life import DROPPING, MADE, Life, decode_life, encode_life
 from replitree.protocol.sharded.moves.progress import Batch, MovesProgress, decode_progress, encode_progress
 from replitree.protocol.sharded.placement import Placement, decode_placement, encode_placement
-from replitree.protocol.sharded.shard_map import Shard, decode_map, encode_map, first_map, moving, rebalanced
+from replitree.protocol.sharded.shard_map import (
+    Shard,
+    decode_map,
+    encode_map,
+    first_map,
+    moving,
+    rebalanced,
+    with_views,
+)
 from replitree.protocol.state.counted import QuorumValue, decode_quorum, encode_quorum
 from replitree.protocol.state.pull import Place, Pointer, Queued, pull_log, read_pointer
 from replitree.protocol.state.registration import View, broken_value, content_of, is_broken, register
@@ -227,8 +235,10 @@ def test_shard_map() -> None:
     value = rebalanced(first, {Shard(0): 1, Shard(1): 2, Shard(2): 0, Shard(7): 1})
     frozen = (FROZEN / "map-1.json").read_bytes()
     assert (decode_map(frozen, "here"), encode_map(value)) == (value, frozen)
-    with pytest.raises(UnsupportedFormat, match="here has format 3, this replitree knows 2"):
-        decode_map(frozen.replace(b'"format":1', b'"format":3'), "here")
+    viewed, frozen_viewed = with_views(value, 4), (FROZEN / "map-3.json").read_bytes()
+    assert (decode_map(frozen_viewed, "here"), encode_map(viewed)) == (viewed, frozen_viewed)
+    with pytest.raises(UnsupportedFormat, match="here has format 4, this replitree knows 3"):
+        decode_map(frozen.replace(b'"format":1', b'"format":4'), "here")
 
 
 def test_progress_of_moves() -> None:

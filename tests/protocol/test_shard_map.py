@@ -10,6 +10,7 @@ from itertools import combinations, groupby, product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from replitree.errors import BadInput, UnsupportedFormat
 from replitree.protocol.sharded.shard_map import (
@@ -28,6 +29,7 @@ from replitree.protocol.sharded.shard_map import (
     moving,
     rebalanced,
     turned_back,
+    with_views,
     without_moves,
 )
 
@@ -224,7 +226,9 @@ GOOD = (
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (b'"format":1', b'"format":3', "has format 3, this replitree knows 2; upgrade it"),
+        (b'"format":1', b'"format":4', "has format 4, this replitree knows 3; upgrade it"),
+        (b'"format":1', b'"format":3', "another format than one without"),
+        (b'"format":1', b'"views":0,"format":1', "so has a map with views"),
         (b'"format":1', b'"format":2', "another format than one without"),
         (b'"buckets":4', b'"buckets":6', "power of two"),
         (b'"buckets":4', b'"buckets":8', "the runs do not cover the buckets"),
@@ -250,6 +254,18 @@ def test_a_damaged_or_newer_map_is_refused(old: bytes, new: bytes, problem: str)
     assert damaged != GOOD
     with pytest.raises(UnsupportedFormat, match=f"^sharded/t/map .*{problem}"):
         decode_map(damaged, "sharded/t/map")
+
+
+def test_a_map_with_views_has_a_format_of_its_own_also_while_buckets_move() -> None:
+    before = first_map(["id"], {Shard(0): 1, Shard(1): 1}, 8)
+    viewed = with_views(before, 3)
+    assert (viewed.format, decode_map(encode_map(viewed), "map")) == (3, viewed)
+    moves = moving(viewed, rebalanced(viewed, {Shard(0): 1, Shard(1): 1, Shard(2): 2}))
+    assert (moves.views, moves.format, turned_back(moves).views) == (3, 3, 3)
+    assert with_views(moves, UNSET).format == 2
+    assert without_moves(moves).format == 3
+    assert with_views(viewed, UNSET) == before
+    assert b"views" not in encode_map(before)
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------------

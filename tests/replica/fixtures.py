@@ -29,6 +29,10 @@ def cluster_and_connection(**settings: Any) -> tuple[Any, Any]:
         made = cluster.connect()
         yield made
         for name in made.tables():
+            # A table that a view needs can't be dropped.
+            for view in made.table(name).views():
+                made.table(name).drop_view(view.name)
+        for name in made.tables():
             made.drop_table(name)
         made.close()
 

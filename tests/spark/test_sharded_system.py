@@ -252,3 +252,20 @@ def test_streams_and_batches_read_the_change_feed_of_all_shards(
     assert deleted is not None
     since = session.sql(f"SELECT k FROM replitree.default.d CHANGES FROM TIMESTAMP '{deleted.isoformat()}'")
     assert [row.k for row in since.collect()] == [3]
+
+
+@pytest.mark.nightly
+def test_a_frame_goes_through_the_views_of_a_sharded_table(session: SparkSession, running: LocalCluster) -> None:
+    source = running.create_table("d", "k bigint not null, ts timestamp", order_by="k", shard_by="k")
+    sums = running.create_table(
+        "sums", "g bigint not null, n bigint", order_by="g", policy="summing(n)", shard_by="g", shards=1
+    )
+    source.create_view("v", "sums", {"g": "k % 3", "n": "count(*)"}, group_by="g")
+    frame = session.sql("SELECT id AS k, TIMESTAMP '2026-11-30 12:00:00' AS ts FROM range(30)")
+    for outcome in ("inserted", "duplicate"):
+        assert source.insert(frame, token="once").outcome == outcome
+    found = sums.to_arrow(level="linearizable").sort_by("g").to_pylist()
+    source.drop_view("v")
+    for name in ("d", "sums"):
+        running.drop_table(name)
+    assert found == [{"g": 0, "n": 10}, {"g": 1, "n": 10}, {"g": 2, "n": 10}]

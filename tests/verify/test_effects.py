@@ -16,6 +16,7 @@ import replitree_verify.joint.space
 import replitree_verify.joint.stages
 import replitree_verify.moves.space
 import replitree_verify.tags.space
+import replitree_verify.viewed.space
 from replitree.protocol.core.effects import Effect
 from replitree_verify.effects import row
 from replitree_verify.effects.row import Joins, Row, Sight, Takes
@@ -70,6 +71,7 @@ def test_every_effect_of_sharded_tables_is_performed_by_a_room_of_its_own() -> N
         replitree_verify.joint.stages,
         replitree_verify.moves.space,
         replitree_verify.tags.space,
+        replitree_verify.viewed.space,
     )
     named = {value for room in rooms for value in vars(room).values() if isinstance(value, type)}
     asked = {each for each in effects() if each.__module__.startswith(OF_SHARDS)}

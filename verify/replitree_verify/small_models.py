@@ -52,6 +52,9 @@ from replitree_verify.tablets.simulate import simulate as simulate_histories
 from replitree_verify.tags.model import DESCRIPTIONS as OF_TAGS
 from replitree_verify.tags.model import MODELS as TAGS
 from replitree_verify.tags.search import search as search_tags
+from replitree_verify.viewed.model import DESCRIPTIONS as OF_VIEWED_TABLES
+from replitree_verify.viewed.model import MODELS as VIEWED_TABLES
+from replitree_verify.viewed.search import search as search_viewed_tables
 from replitree_verify.views.model import DESCRIPTIONS as OF_VIEWS
 from replitree_verify.views.model import MODELS as VIEWS
 from replitree_verify.views.search import search as search_views
@@ -93,6 +96,7 @@ ROOMS = (
     Room(JOINT_INSERTS, read_patches("joint"), OF_JOINT_INSERTS, search_joint_inserts),
     Room(SHARDED_TABLES, read_patches("sharded"), OF_SHARDED_TABLES, search_sharded_tables),
     Room(TAGS, read_patches("tags"), OF_TAGS, search_tags),
+    Room(VIEWED_TABLES, read_patches("viewed"), OF_VIEWED_TABLES, search_viewed_tables),
     Room(CUTS, read_patches("cuts"), OF_CUTS, search_cuts),
     Room(COMMANDS, read_patches("commands"), OF_COMMANDS, search_commands),
     Room(MOVES, read_patches("moves"), OF_MOVES, search_moves),

@@ -13,7 +13,8 @@ import msgspec
 
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput
-from replitree.protocol.core.layout import check_replica_name
+from replitree.protocol.core.layout import check_replica_name, check_table_name
+from replitree.protocol.sharded.places import sharded_name
 
 SHARDS_MAX = 256
 """Shards of one joint insert."""
@@ -29,6 +30,7 @@ _INCARNATION = re.compile(r"[A-Za-z0-9-]{0,64}")
 _STAGING = re.compile(r"[A-Za-z0-9-]{1,100}\.[0-9]{1,9}")
 _PART = re.compile(r"[A-Za-z0-9~=+-][A-Za-z0-9.~=+-]{0,79}(?:_[0-9]{1,19}){3,4}")
 _CONTENT = re.compile(r"[0-9a-f]{32}")
+_VIEW = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 
@@ -118,20 +120,36 @@ class PreparedShare(msgspec.Struct, frozen=True):
         return sum(part.rows for part in self.parts)
 
 
+class FilledView(msgspec.Struct, frozen=True):
+    """The materialised view whose earlier rows an insert has: the sharded table that it is of, and its id."""
+
+    source: str
+    view: str
+
+    def __post_init__(self) -> None:
+        check_table_name(self.source)
+        if _VIEW.fullmatch(self.view) is None:
+            raise ValueError("a materialised view can't have this id")
+
+
 class JointBody(msgspec.Struct, frozen=True):
     """Body of the commit of a joint insert.
 
     Attributes
     ----------
     prepared
-        What was prepared: the coordinator's own share first, one for each shard.  All were split by one version of the map:
-        if the map has changed in between, a row may be in two shares, or in none.
+        What was prepared: the coordinator's own share first, one for each shard.  The shares of other tables are what the
+        materialised views of its table make of the rows.  All of one table were split by one version of its map: if the map has
+        changed in between, a row may be in two shares, or in none.
     since
         Of a rewrite: for each share the position of the log at which its client has read the shard.
+    fills
+        The view whose earlier rows these are; None: of none.
     """
 
     prepared: Annotated[tuple[PreparedShare, ...], msgspec.Meta(min_length=1, max_length=SHARDS_MAX)]
     since: Annotated[tuple[_Number, ...], msgspec.Meta(max_length=SHARDS_MAX)] = ()
+    fills: FilledView | None = None
 
     def __post_init__(self) -> None:
         own, *others = self.prepared
@@ -144,9 +162,8 @@ class JointBody(msgspec.Struct, frozen=True):
             (len(set(names)) == len(names), "two shares are of one shard"),
             (len(self.since) in {0, len(names)}, "a rewrite names a position for each share"),
             (self.since or not any(share.results for share in self.prepared), "a rewrite names positions"),
-            (len({name.partition("~")[0] for name in names}) == 1, "the shares are of several sharded tables"),
             (
-                len({share.map_version for share in self.prepared}) == 1,
+                all(len(versions) == 1 for versions in self._versions.values()),
                 "the shares were split by several versions of the map: prepare all of them again",
             ),
         )
@@ -158,6 +175,19 @@ class JointBody(msgspec.Struct, frozen=True):
     def map_version(self) -> int:
         """Version of the map by which the rows were split."""
         return self.prepared[0].map_version
+
+    @property
+    def targets(self) -> dict[str, int]:
+        """Version of the map of each other table, by its name."""
+        own = sharded_name(self.prepared[0].shard)
+        return {name: min(versions) for name, versions in self._versions.items() if name != own}
+
+    @property
+    def _versions(self) -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for share in self.prepared:
+            found.setdefault(sharded_name(share.shard), set()).add(share.map_version)
+        return found
 
 
 def decode_joint_body(raw: bytes) -> JointBody:
@@ -174,4 +204,4 @@ def decode_joint_body(raw: bytes) -> JointBody:
         raise BadInput(f"the body is not what a joint insert takes: {error}") from error
 
 
-__all__ = ["JointBody", "PreparedPart", "PreparedResult", "PreparedShare", "decode_joint_body"]
+__all__ = ["FilledView", "JointBody", "PreparedPart", "PreparedResult", "PreparedShare", "decode_joint_body"]

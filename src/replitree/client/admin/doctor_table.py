@@ -60,8 +60,9 @@ def examine_table(table: TableState) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 Severity.NOTICE,
                 "backfill-open",
-                f"the rows from before materialised view {view} of {table.name} are not in its target",
-                f"wait if the backfill is under way, or begin it again: replitree view backfill {table.name} {view}",
+                f"the rows from before materialised view {view} of {sharded_name(table.name)} are not in its target",
+                "wait if the backfill is under way, or begin it again:"
+                f" replitree view backfill {sharded_name(table.name)} {view}",
                 table.name,
             )
         for code, number, most, what in (

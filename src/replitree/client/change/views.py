@@ -15,7 +15,9 @@ from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
-from replitree.protocol.core.views import Views, views_at
+from replitree.protocol.core.views import Views, ViewValue, views_at
+from replitree.protocol.sharded.places import is_shard_name, shard_number, sharded_name
+from replitree.protocol.sharded.views import open_backfills_of
 
 BACKFILL_S = 600.0
 """How long a backfill may take, in seconds."""
@@ -73,9 +75,43 @@ def read_known(table: TablePlace) -> fx.Procedure[Views]:
 
 
 def open_backfills(catalog: Catalog, name: str) -> tuple[str, ...]:
-    """Return the names of those views of a table whose earlier rows are not in their target yet."""
+    """Return the names of those views of a table whose earlier rows are not in their target yet.
+
+    Of the shards of a table the first one tells.
+    """
+    if is_shard_name(name):
+        viewed, names = catalog.run(open_backfills_of(layout.sharded(catalog.root, sharded_name(name))))
+        return names if viewed is not None and viewed.map.shards[0] == shard_number(name) else ()
     views = catalog.run(read_known(catalog.place(name)))
     return tuple(view.name for view in views.value.views if not view.is_filled)
+
+
+def groups_of(group_by: str | Sequence[str]) -> list[str]:
+    """Return the columns that make groups, as a list or with commas between them."""
+    groups = [each.strip() for each in group_by.split(",")] if isinstance(group_by, str) else list(group_by)
+    return [each for each in groups if each]
+
+
+def selected_by(select: Mapping[str, str] | Sequence[str]) -> dict[str, str]:
+    """Return for each column of a target the SQL of its value; a list takes columns as they are."""
+    return dict(select) if isinstance(select, Mapping) else {column: column for column in select}
+
+
+def listed_view(source: str, view: ViewValue, *, is_filled: bool) -> MaterialisedView:
+    """Return a view of the table `source` as its users see it."""
+    from replitree.storage.sql.view import decode_view
+
+    command = decode_view(view.command)
+    return MaterialisedView(
+        name=view.name,
+        source=source,
+        target=view.target,
+        select=dict(command.select),
+        where=command.where,
+        group_by=command.group_by,
+        is_filled=is_filled,
+        id=view.id,
+    )
 
 
 @check_arguments
@@ -135,16 +171,14 @@ class TableViews(ChangingTable):
         OutcomeUnknown
             There may be a view; the error's token is its id.
         """
-        chosen = dict(select) if isinstance(select, Mapping) else {column: column for column in select}
-        groups = [each.strip() for each in group_by.split(",")] if isinstance(group_by, str) else list(group_by)
         # A name that no table has is an error of the caller, and not of the replicas that lack it.
         self._catalog.definition(target)
         body = {
             "name": name,
             "target": target,
-            "select": chosen,
+            "select": selected_by(select),
             "where": where,
-            "group_by": [each for each in groups if each],
+            "group_by": groups_of(group_by),
             "backfill": backfill,
         }
         result = self._command("views", body, command_id, min(timeout_s, COMMAND_S))
@@ -160,23 +194,8 @@ class TableViews(ChangingTable):
         TableNotFound
             The table was dropped.
         """
-        from replitree.storage.sql.view import decode_view
-
         found = self._catalog.run(read_known(self._catalog.place(self.name)))
-        commands = ((each, decode_view(each.command)) for each in found.value.views)
-        views = tuple(
-            MaterialisedView(
-                name=each.name,
-                source=self.name,
-                target=each.target,
-                select=dict(command.select),
-                where=command.where,
-                group_by=command.group_by,
-                is_filled=each.is_filled,
-                id=each.id,
-            )
-            for each, command in commands
-        )
+        views = tuple(listed_view(self.name, each, is_filled=each.is_filled) for each in found.value.views)
         return self._catalog.of_table(self.name, views)
 
     def backfill_view(self, name: str, *, timeout_s: float = BACKFILL_S) -> Backfilled:

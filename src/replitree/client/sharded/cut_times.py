@@ -63,15 +63,21 @@ def cut_at(catalog: Catalog, shards: Sequence[ShardTable], beside: SideBySide, a
         Coordination can't be asked, or a replica that may know when earlier entries were written.
     """
     time = parse_time(as_of)
-    return Cut(_ensemble(catalog), max(beside.each(lambda each: _last_by(catalog, each, time), shards)))
+    return Cut(ensemble_id(catalog), max(beside.each(lambda each: _last_by(catalog, each, time), shards)))
 
 
-def _ensemble(catalog: Catalog) -> str:
-    """Return the id of the ensemble that all cuts of now are of."""
-    ensemble = catalog.run(name_ensemble(catalog.root, uuid4().hex))
-    if ensemble is None:
+def ensemble_id(catalog: Catalog) -> str:
+    """Return the id of the ensemble, for cuts.
+
+    Raises
+    ------
+    CoordinationUnavailable
+        It could not be read.
+    """
+    found = catalog.run(name_ensemble(catalog.root, uuid4().hex))
+    if found is None:
         raise CoordinationUnavailable("the id of the ensemble could not be read; try again")
-    return ensemble
+    return found
 
 
 def _last_by(catalog: Catalog, shard: ShardTable, time: datetime) -> Zxid:
@@ -127,7 +133,7 @@ def cut_of_insert(catalog: Catalog, name: str, beside: TablePlace, token: str) -
         raise BadInput(
             f"table {name} knows no insert with token {token!r}: nothing was inserted with it, or it was forgotten"
         )
-    ensemble = _ensemble(catalog)
+    ensemble = ensemble_id(catalog)
     for shard, index in found.written:
         transaction = None if index is None else catalog.run(_counts_from(layout.beside(beside, shard), index))
         if transaction is not None:
@@ -160,4 +166,4 @@ def _counts_from(shard: TablePlace, index: fx.LogIndex) -> fx.Procedure[Zxid | N
     return None if stamped.nodes[0] is None else stamped.nodes[0].created
 
 
-__all__ = ["cut_at", "cut_of_insert"]
+__all__ = ["cut_at", "cut_of_insert", "ensemble_id"]

@@ -35,6 +35,10 @@ A batch of a stream is named by its number in the place of a token.
 
 An overwrite is prepared and committed by requests of their own, however few its rows are: its commit concerns all shards, and
 no server may have joined other clients' rows to it.
+
+*Views.*  What materialised views make of the rows is computed here, split by the maps of their targets, and prepared in the
+shards of these: the commit brings it together with the rows (`replitree.protocol.sharded.views`).  Such an insert takes the
+steps above, never the one request.  A map with other views counts as changed.
 """
 
 from __future__ import annotations
@@ -51,14 +55,14 @@ import pyarrow as pa
 
 from replitree.client.insert.insert import REQUEST_BYTES_MAX, REQUEST_ROWS_MAX, TableInserter
 from replitree.client.insert.terms import InsertResult, Terms, Written
-from replitree.client.insert.upload import Upload
 from replitree.client.sharded.one_server import OneServer
-from replitree.client.sharded.sharded_catalog import read_map
 from replitree.client.sharded.side_by_side import SideBySide
+from replitree.client.sharded.split_rows import At, FilledUpload, RowSplitter, SplitRows
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.client.transport.routing import ATTEMPT_S_MAX, Router
 from replitree.errors import (
+    BadInput,
     OutcomeUnknown,
     QuorumNotReached,
     ReplicaUnavailable,
@@ -67,14 +71,13 @@ from replitree.errors import (
     TooManyParts,
     Unavailable,
 )
-from replitree.protocol.sharded.places import shard_name, shard_number
-from replitree.protocol.sharded.shard_map import Shard, ShardMap
+from replitree.protocol.sharded.places import shard_name, shard_number, sharded_name
+from replitree.protocol.sharded.shard_map import Shard
 from replitree.storage.parts.content_hash import content_hash, joined_hash
-from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.rewrite.slices import cut
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.schema.row_buckets import split_by_shard
 from replitree.storage.schema.shard_definition import shard_definition
+from replitree.wire.prepared_share import FilledView
 from replitree.wire.sent_batch import SentBatch
 
 KEEP_S = 600.0
@@ -106,35 +109,12 @@ class JointInsertResult(InsertResult):
 
 
 @dataclass(frozen=True, slots=True)
-class FilledUpload:
-    """An upload with the rows of one shard, and the manifests of its parts.
-
-    Attributes
-    ----------
-    upload, manifests
-        The upload, and what it has.
-    rewrite
-        Of a rewrite: the body of the request that prepares it.
-    since
-        Of a rewrite: the position of the log at which the shard was read.
-    """
-
-    upload: Upload
-    manifests: tuple[PartManifest, ...]
-    rewrite: Mapping[str, Any] | None = None
-    since: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class _PreparedShare:
     """What a replica has prepared of one shard; `told` is what it answered, which the commit hands over as it is."""
 
-    shard: Shard
+    at: At
     replica: ReplicaInfo
     told: _Asked
-
-
-_Piece: TypeAlias = "pa.Table | FilledUpload"
 
 
 class _ShardEntry(msgspec.Struct, frozen=True):
@@ -184,16 +164,28 @@ class JointInserter:
         The directory of the replicas, and the connection to them.
     written
         Takes note of what is inserted into a shard.
+    inserter
+        Returns what inserts into another sharded table, by its name.
+
+    Attributes
+    ----------
+    splitter
+        Splits rows by the map, and computes what views make of them.
     """
 
     def __init__(
-        self, definition: TableDefinition, catalog: Catalog, http: HttpClient, written: Callable[[Shard], Written]
+        self,
+        definition: TableDefinition,
+        catalog: Catalog,
+        http: HttpClient,
+        written: Callable[[Shard], Written],
+        inserter: Callable[[str], JointInserter],
     ) -> None:
         self._definition = definition
         self._catalog = catalog
         self._http = http
         self._written = written
-        self._map: tuple[ShardMap, int] | None = None
+        self.splitter = RowSplitter(definition, catalog, inserter)
         self._inserters: dict[Shard, tuple[Router, TableInserter]] = {}
         self._beside, self._server = SideBySide(), OneServer()
 
@@ -204,16 +196,39 @@ class JointInserter:
             return JointInsertResult(None, 0, "empty", terms.token)
         rows = pa.concat_tables(slices)
         token = terms.batch or terms.token or f"content-{content_hash(rows, self._definition.arrow_schema)}"
+        return self._insert_rows(rows, token, terms)
+
+    def fill(self, rows: pa.Table, view: FilledView, token: str, timeout_s: float) -> JointInsertResult:
+        """Insert the rows from before a materialised view, in the definition's schema, and mark it as filled: once.
+
+        Raises
+        ------
+        BadInput
+            The view was filled or dropped meanwhile; nothing was inserted.
+        OutcomeUnknown, Unavailable
+            As of `insert`.
+        """
+        return self._insert_rows(rows, token, Terms(token, timeout_s), view)
+
+    def _insert_rows(
+        self, rows: pa.Table, token: str | SentBatch, terms: Terms, fills: FilledView | None = None
+    ) -> JointInsertResult:
         deadline = time.monotonic() + terms.timeout_s
         while True:
-            shard_map, version = self._map or self._read_map()
-            pieces = {each.shard: each.rows for each in split_by_shard(rows, self._definition, shard_map)}
-            is_one = len(pieces) == 1 and _is_small(rows) and terms.overwrite is None
-            done = (self._insert_one if is_one else self._insert)(pieces, version, token, terms, deadline)
+            split = self.splitter.split(rows, self, fills)
+            if len(split.versions) > 1 and (terms.quorum is not None or terms.overwrite is not None):
+                problem = "can't wait for a quorum" if terms.overwrite is None else "of what is overwritten would stay"
+                raise BadInput(
+                    f"table {self._definition.name} has materialised views, whose rows {problem}: insert without a quorum, and"
+                    " without overwriting; nothing was inserted"
+                )
+            few = split.plain_rows
+            is_one = few is not None and len(few) == 1 and _is_small(rows) and terms.overwrite is None
+            done = (self._insert_one if is_one else self._insert)(split, token, terms, deadline)
             if done is not None:
                 break
-            self._read_map()
-        return self._result(done, rows.num_rows, min(pieces), terms)
+            self.splitter.read()
+        return self._result(done, rows.num_rows, split, terms)
 
     def commit_uploads(
         self, filled: Mapping[Shard, FilledUpload], version: int, terms: Terms
@@ -241,13 +256,17 @@ class JointInserter:
             Certainly nothing was inserted, as after every other error; what was prepared is given up.
         """
         token = terms.batch or terms.token or _content_of(filled)
-        first, deadline, doubt = min(filled), time.monotonic() + terms.timeout_s, _Doubt(token)
-        shares: dict[Shard, _PreparedShare] = {}
+        pieces = {At("", shard): filled[shard] for shard in sorted(filled)}
+        split, deadline, doubt = (
+            SplitRows(pieces, {"": version}, {"": self}),
+            time.monotonic() + terms.timeout_s,
+            _Doubt(token),
+        )
+        shares: dict[At, _PreparedShare] = {}
         try:
-            for share in self._prepare(filled, sorted(filled), first, version, deadline):
-                shares[share.shard] = share
-            since = {at: each.since for at, each in filled.items() if each.rewrite is not None}
-            while (found := self._commit(shares, first, terms, deadline, doubt, since)) is None:
+            for share in self._prepare(split, list(pieces), deadline):
+                shares[share.at] = share
+            while (found := self._commit(split, shares, terms, deadline, doubt)) is None:
                 # Equal requests have one answer, so asking again is right after every failure.
                 if time.monotonic() + PAUSE_S > deadline:
                     raise doubt.end(terms.timeout_s)
@@ -268,30 +287,32 @@ class JointInserter:
         if found.outcome == "map_changed":
             return None
         rows = sum(manifest.rows for each in filled.values() for manifest in each.manifests)
-        return self._result(found, rows, first, terms)
+        return self._result(found, rows, split, terms)
 
-    def _result(self, done: _Committed, rows: int, first: Shard, terms: Terms) -> JointInsertResult:
-        """Note what was inserted, and return it; `first` is the shard of the coordinator."""
+    def _result(self, done: _Committed, rows: int, split: SplitRows, terms: Terms) -> JointInsertResult:
+        """Note what was inserted, and return it."""
+        first, own = min(split.pieces).shard, list[tuple[str, int | None]]()
         for entry in done.shards:
-            shard = shard_number(entry.shard)
+            name, shard = sharded_name(entry.shard), shard_number(entry.shard)
+            is_own = name == self._definition.name
             # The coordinator tells where the quorum ended in its own log, by one commit for all shards.
-            self._written(shard).add(entry.index, done.settled if shard == first else None)
-        entries = tuple((entry.shard, entry.index) for entry in done.shards)
-        return JointInsertResult(None, rows, done.outcome, terms.token, shards=entries)
+            settled = done.settled if is_own and shard == first else None
+            split.tables["" if is_own else name].note(shard, entry.index, settled)
+            if is_own:
+                own.append((entry.shard, entry.index))
+        return JointInsertResult(None, rows, done.outcome, terms.token, shards=tuple(own))
 
-    def _read_map(self) -> tuple[ShardMap, int]:
-        found = read_map(self._catalog, self._definition.name)
-        self._map = found.map, found.version
-        return self._map
+    def note(self, shard: Shard, index: int | None, settled: int | None) -> None:
+        """Take note of an entry of an insert, and of the end of its quorum."""
+        self._written(shard).add(index, settled)
 
-    def _insert_one(
-        self, pieces: Mapping[Shard, pa.Table], version: int, token: str | SentBatch, terms: Terms, deadline: float
-    ) -> _Committed | None:
+    def _insert_one(self, split: SplitRows, token: str | SentBatch, terms: Terms, deadline: float) -> _Committed | None:
         """Insert few rows of one shard, prepared and committed by one request; None: the map has another version by now."""
-        ((shard, rows),) = pieces.items()
-        router, inserter = self._inserter(shard)
+        (((_, shard), rows),) = split.pieces.items()
+        router, inserter = self.inserter_of(shard)
         # Another table of this name may have a map of the same version.
-        of = f"map_version={version}&of={inserter.definition.table_id}"
+        of = f"map_version={split.versions['']}&of={inserter.definition.table_id}"
+        assert isinstance(rows, pa.Table)
         body, said = _stream_of(rows), f"{of}&{_query(token, terms)}"
         route = f"/v1/tables/{quote(self._name(shard))}/joint/rows?{said}"
 
@@ -306,20 +327,18 @@ class JointInserter:
         found = router.ask(send, timeout_s=left, token=_text(token), attempt_s=_attempt_s(terms))
         return None if found.outcome == "map_changed" else found
 
-    def _insert(
-        self, pieces: Mapping[Shard, pa.Table], version: int, token: str | SentBatch, terms: Terms, deadline: float
-    ) -> _Committed | None:
-        """Prepare and commit rows that were split by one version of the map; None: the map has another one by now."""
-        first, shares, doubt = min(pieces), dict[Shard, _PreparedShare](), _Doubt(token)
-        whole = self._insert_whole(pieces, version, terms, deadline, doubt)
+    def _insert(self, split: SplitRows, token: str | SentBatch, terms: Terms, deadline: float) -> _Committed | None:
+        """Prepare and commit rows that were split by one version of each map; None: one is another by now."""
+        pieces, shares, doubt = split.pieces, dict[At, _PreparedShare](), _Doubt(token)
+        whole = self._insert_whole(split, terms, deadline, doubt)
         if whole is not None and whole.outcome != "participant_gone":
             return None if whole.outcome == "map_changed" else whole
         try:
             while True:
-                missing = [shard for shard in pieces if shard not in shares]
-                for share in self._prepare(pieces, missing, first, version, deadline):
-                    shares[share.shard] = share
-                found = self._commit(shares, first, terms, deadline, doubt)
+                missing = [at for at in pieces if at not in shares]
+                for share in self._prepare(split, missing, deadline):
+                    shares[share.at] = share
+                found = self._commit(split, shares, terms, deadline, doubt)
                 if found is not None and found.outcome != "participant_gone":
                     if found.outcome == "inserted":
                         shares.clear()
@@ -330,9 +349,14 @@ class JointInserter:
                     return None if found.outcome == "map_changed" else found
                 if found is not None:
                     doubt.last = ReplicaUnavailable(found.reason)
-                gone = first if found is None else next((at for at in pieces if self._name(at) == found.shard), first)
+                named = (
+                    ()
+                    if found is None
+                    else (at for at, each in shares.items() if each.told.get("shard") == found.shard)
+                )
+                gone = next(iter(named), min(pieces))
                 self._abandon([shares.pop(gone)])
-                self._inserter(gone)[0].forget()
+                split.router(gone)[0].forget()
                 if time.monotonic() + PAUSE_S > deadline:
                     raise doubt.end(terms.timeout_s)
                 time.sleep(PAUSE_S)
@@ -347,26 +371,27 @@ class JointInserter:
             if not doubt.is_open:
                 self._abandon(list(shares.values()))
 
-    def _insert_whole(
-        self, pieces: Mapping[Shard, pa.Table], version: int, terms: Terms, deadline: float, doubt: _Doubt
-    ) -> _Committed | None:
+    def _insert_whole(self, split: SplitRows, terms: Terms, deadline: float, doubt: _Doubt) -> _Committed | None:
         """Insert few rows of several shards by one request.
 
-        None: they wait for a quorum, are a batch of a stream, or take the place of others; or no server has all of them, or it
-        can't tell.
+        None: they wait for a quorum, are a batch of a stream, take the place of others, or views have rows; or no server has
+        all of them, or it can't tell.
         """
-        if terms.quorum is not None or terms.batch is not None or terms.overwrite is not None:
+        few, is_plain = split.plain_rows, terms.quorum is None and terms.batch is None and terms.overwrite is None
+        if few is None or not is_plain:
             return None
-        shards = sorted(pieces)
-        rows = pa.concat_tables([pieces[shard] for shard in shards])
+        pieces = {at.shard: few[at] for at in sorted(few)}
+        rows = pa.concat_tables(pieces.values())
         if not _is_small(rows):
             return None
-        replica = self._server.find([self._inserter(shard)[0] for shard in shards])
+        first = min(pieces)
+        replica = self._server.find([self.inserter_of(shard)[0] for shard in pieces])
         if replica is None:
             return None
-        counts = ",".join(f"{shard}:{pieces[shard].num_rows}" for shard in shards)
-        said = f"map_version={version}&of={self._inserter(shards[0])[1].definition.table_id}&shards={counts}"
-        route = f"/v1/tables/{quote(self._name(shards[0]))}/joint/rows?{said}&{_query(doubt.token, terms)}"
+        counts = ",".join(f"{shard}:{piece.num_rows}" for shard, piece in pieces.items())
+        of = f"map_version={split.versions['']}&of={self.inserter_of(first)[1].definition.table_id}"
+        said = f"{of}&shards={counts}"
+        route = f"/v1/tables/{quote(self._name(first))}/joint/rows?{said}&{_query(doubt.token, terms)}"
         found = self._ask_commit(replica, route, _stream_of(rows), terms, deadline, doubt)
         if found is None or found.outcome == "participant_gone":
             self._server.failed(replica)
@@ -374,9 +399,7 @@ class JointInserter:
 
     # --- preparing ----------------------------------------------------------------------------------------------------
 
-    def _prepare(
-        self, pieces: Mapping[Shard, _Piece], shards: list[Shard], first: Shard, version: int, deadline: float
-    ) -> Iterator[_PreparedShare]:
+    def _prepare(self, split: SplitRows, wanted: list[At], deadline: float) -> Iterator[_PreparedShare]:
         """Prepare the rows, or the uploads, of some shards side by side.
 
         Raises
@@ -385,15 +408,13 @@ class JointInserter:
             Those of one can't be prepared; what the others have prepared is given up.
         """
 
-        def prepare(shard: Shard) -> _PreparedShare | ReplitreeError:
+        def prepare(at: At) -> _PreparedShare | ReplitreeError:
             try:
-                return self._prepare_one(
-                    shard, pieces[shard], version, max(0.1, deadline - time.monotonic()), shard == first
-                )
+                return self._prepare_one(split, at, max(0.1, deadline - time.monotonic()))
             except ReplitreeError as error:
                 return error
 
-        found = self._beside.each(prepare, shards)
+        found = self._beside.each(prepare, wanted)
         shares = [each for each in found if isinstance(each, _PreparedShare)]
         problem = next((each for each in found if isinstance(each, ReplitreeError)), None)
         if problem is not None:
@@ -401,19 +422,18 @@ class JointInserter:
             raise problem
         yield from shares
 
-    def _prepare_one(
-        self, shard: Shard, rows: _Piece, version: int, seconds: float, coordinates: bool
-    ) -> _PreparedShare:
-        router, inserter = self._inserter(shard)
+    def _prepare_one(self, split: SplitRows, at: At, seconds: float) -> _PreparedShare:
+        (router, inserter), rows = split.router(at), split.pieces[at]
+        name, version = inserter.definition.name, split.versions[at.table]
         said = {"map_version": str(version), "keep_s": f"{KEEP_S:g}", "of": inserter.definition.table_id}
-        said |= {"coordinates": "true"} if coordinates else {}
+        said |= {"coordinates": "true"} if at == min(split.pieces) else {}
         query = urlencode(said)
         if not isinstance(rows, FilledUpload) and _is_small(rows):
-            body, route = _stream_of(rows), f"/v1/tables/{quote(self._name(shard))}/prepared?{query}"
+            body, route = _stream_of(rows), f"/v1/tables/{quote(name)}/prepared?{query}"
 
             def send(replica: ReplicaInfo, left: float) -> _PreparedShare:
                 answer = self._http.request(replica.address, "POST", route, body, timeout_s=left, purpose="insert")
-                return _PreparedShare(shard, replica, answer.decode(dict[str, Any]))
+                return _PreparedShare(at, replica, answer.decode(dict[str, Any]))
 
             return router.ask(send, timeout_s=seconds)
         filled = (
@@ -424,22 +444,21 @@ class JointInserter:
         upload, path = filled.upload, f"{filled.upload.route}/prepare?{query}"
         wish: Mapping[str, Any] = {"manifests": filled.manifests, "pieces": upload.pieces, "tags": upload.tags}
         if filled.rewrite is not None:
-            wish, path = filled.rewrite, f"/v1/tables/{quote(self._name(shard))}/rewrites/prepare?{query}"
+            wish, path = filled.rewrite, f"/v1/tables/{quote(name)}/rewrites/prepare?{query}"
         described = msgspec.json.encode(wish)
 
         def take(replica: ReplicaInfo, left: float) -> _PreparedShare:
             answer = self._http.request(replica.address, "POST", path, described, timeout_s=left)
-            return _PreparedShare(shard, replica, answer.decode(dict[str, Any]))
+            return _PreparedShare(at, replica, answer.decode(dict[str, Any]))
 
-        return Router(self._catalog, self._name(shard), upload.replica.name).ask(
-            take, timeout_s=seconds, attempt_s=seconds
-        )
+        return Router(self._catalog, name, upload.replica.name).ask(take, timeout_s=seconds, attempt_s=seconds)
 
     def _abandon(self, shares: list[_PreparedShare]) -> None:
         """Let replicas give up what they have prepared; one that does not answer does so by itself in time."""
 
         def give_up(share: _PreparedShare) -> None:
-            route = f"/v1/tables/{quote(self._name(share.shard))}/prepared/{quote(str(share.told.get('staging')))}"
+            name, staging = (quote(str(share.told.get(key))) for key in ("shard", "staging"))
+            route = f"/v1/tables/{name}/prepared/{staging}"
             with suppress(ReplitreeError):
                 self._http.request(share.replica.address, "DELETE", route, timeout_s=ABANDON_S)
 
@@ -449,21 +468,23 @@ class JointInserter:
 
     def _commit(
         self,
-        shares: Mapping[Shard, _PreparedShare],
-        first: Shard,
+        split: SplitRows,
+        shares: Mapping[At, _PreparedShare],
         terms: Terms,
         deadline: float,
         doubt: _Doubt,
-        since: Mapping[Shard, int] | None = None,
     ) -> _Committed | None:
         """Ask the coordinator to commit; None: it did not, or can't tell, and another one is to be asked."""
-        own, others = shares[first], [shard for shard in sorted(shares) if shard != first]
-        wish: dict[str, Any] = {"prepared": [shares[shard].told for shard in (first, *others)]}
-        wish |= {"since": [since[shard] for shard in (first, *others)]} if since else {}
-        body = msgspec.json.encode(wish)
+        first, *others = sorted(shares)
+        ordered = [split.pieces[at] for at in (first, *others)]
+        since = [each.since for each in ordered if isinstance(each, FilledUpload) and each.rewrite is not None]
+        wish: dict[str, Any] = {"prepared": [shares[at].told for at in (first, *others)]}
+        wish |= {"since": since} if since else {}
+        wish |= {"fills": split.fills} if split.fills is not None else {}
+        own, body = shares[first], msgspec.json.encode(wish)
         # A server of an earlier version does not know the other routes; it would not replace anything.
         step = "joint/rewrite" if since else "joint" if terms.overwrite is None else "joint/overwrite"
-        route = f"/v1/tables/{quote(self._name(first))}/{step}?{_query(doubt.token, terms)}"
+        route = f"/v1/tables/{quote(self._name(first.shard))}/{step}?{_query(doubt.token, terms)}"
         return self._ask_commit(own.replica, route, body, terms, deadline, doubt)
 
     def _ask_commit(
@@ -499,7 +520,13 @@ class JointInserter:
     def _name(self, shard: Shard) -> str:
         return shard_name(self._definition.name, shard)
 
-    def _inserter(self, shard: Shard) -> tuple[Router, TableInserter]:
+    @property
+    def definition(self) -> TableDefinition:
+        """The sharded table."""
+        return self._definition
+
+    def inserter_of(self, shard: Shard) -> tuple[Router, TableInserter]:
+        """Return what finds the replicas of a shard, and what fills uploads for it."""
         found = self._inserters.get(shard)
         if found is None:
             router = Router(self._catalog, self._name(shard))

@@ -317,14 +317,20 @@ def drop(catalog: Catalog, name: str, timeout_s: float) -> None:
     ------
     TableNotFound
         There is none of this name.
+    BadInput
+        A materialised view needs it; nothing was dropped.
     CoordinationUnavailable, Unavailable
         It is not known how far the drop is, or replicas have not left in time; drop it again.
     """
     from replitree.client.transport.left_objects import note_left
     from replitree.protocol.sharded.removal import Dropping, ShardedRemoval, begin_drop, drop_step, shards_left
+    from replitree.protocol.sharded.views import why_sharded_kept
 
     deadline = time.monotonic() + timeout_s
-    begun = catalog.run(begin_drop(catalog.root, check_table_name(name)))
+    why, map_version = catalog.run(why_sharded_kept(layout.sharded(catalog.root, check_table_name(name))))
+    if why:
+        raise BadInput(why)
+    begun = catalog.run(begin_drop(catalog.root, name, map_version))
     if begun is ShardedRemoval.MISSING:
         raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
     if not isinstance(begun, Dropping):

@@ -27,6 +27,7 @@ from replitree.client.sharded.feed.consumer_table import ShardedConsumerTable
 from replitree.client.sharded.shard_table import ShardTable
 from replitree.client.sharded.sharded_aside import ShardedAsideTable
 from replitree.client.sharded.sharded_catalog import ShardedInfo, read_map, sharded
+from replitree.client.sharded.sharded_views import ShardedViewsTable
 from replitree.client.sharded.shards_commander import ShardsCommander
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.client.sharded.union import ShardedScan, ShardedSnapshot, not_yet
@@ -57,20 +58,16 @@ OPTIMIZE_S = 3_600.0
 """How long merges that are asked for are waited for, in seconds."""
 
 REFUSED: Final[Mapping[str, str]] = {
-    "backfill_view": "have materialised views",
-    "create_view": "have materialised views",
     "drop_blocks": "drop a range of inserts: go back to a cut by restore_to, delete by a condition, or drop a partition",
-    "drop_view": "have materialised views",
     "feed_page": "give its change feed in pages: read `changes`",
     "replica": "be used at one replica",
-    "views": "have materialised views",
     "watch_feed": "tell an end of its change feed: ask `cut_now`",
 }
 """What a sharded table can't do yet, by the name of the method."""
 
 
 @check_arguments
-class ShardedTable(ShardedConsumerTable, ShardedAsideTable):
+class ShardedTable(ShardedConsumerTable, ShardedViewsTable, ShardedAsideTable):
     """A sharded table of a cluster.  Any thread may use it.
 
     Made by `Connection.table` and `Connection.create_table`.
@@ -239,9 +236,15 @@ class ShardedTable(ShardedConsumerTable, ShardedAsideTable):
         if found is None:
             from replitree.client.sharded.joint import JointInserter
 
-            found = JointInserter(self._definition, self._catalog, self._http, self._written_of_shard)
+            found = JointInserter(
+                self._definition, self._catalog, self._http, self._written_of_shard, self.inserter_into
+            )
             self._joint = found
         return found
+
+    @override
+    def inserter_into(self, name: str) -> JointInserter:
+        return ShardedTable(sharded(self._catalog, name), self._catalog, self._http, self._written_of).joint
 
     def _written_of_shard(self, shard: Shard) -> Written:
         return self._written_of(shard_definition(self._definition, shard))

@@ -36,8 +36,11 @@ itself, so each entry has a scope of its own; without one it concerns all parts 
 have no matching row the scope is empty.  The client asks a replica of each other shard for the scope there.  Scopes that would
 make the commit too large are left out.
 
-Absent on purpose: rewrites, which name parts of one shard, materialised views, which shards do not have, and the wait until all
-shards have executed the command: its client asks a replica of each.
+*Views.*  A change of columns was checked against the materialised views of the table, and those that write to it.  The map says
+which version of them there is, and the commit proves the map.
+
+Absent on purpose: rewrites, which name parts of one shard, and the wait until all shards have executed the command: its client
+asks a replica of each.
 """
 
 from __future__ import annotations
@@ -47,6 +50,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -67,6 +71,7 @@ from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced,
 from replitree.protocol.propose.propose import (
     COLUMNS_CHANGED,
     EPOCHS_MAX,
+    VIEWS_CHANGED,
     Forgotten,
     NotProposed,
     Proposer,
@@ -110,6 +115,8 @@ class ShardsCommand:
         Of a mutation: its scope in each shard, by the shard's name; one that is not there concerns all parts.
     owners
         Of a mutation: which shards can have matching rows, by the map; None: all can.
+    views
+        Of a change of columns: the version of the node ``views`` that it was checked against, as the map has it.
     """
 
     entry: Command
@@ -118,6 +125,7 @@ class ShardsCommand:
     beside: Callable[[TablePlace, bytes, bytes], tuple[fx.Operation, ...]] | None = None
     scopes: Mapping[str, ShardScope] = field(default_factory=dict)
     owners: Callable[[ShardMap], Collection[Shard]] | None = None
+    views: int | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         assert isinstance(self.entry, MutateEntry | DropEntry | AlterEntry | StorageEntry)
@@ -166,6 +174,7 @@ class _Shards:
 
     map_version: fx.Version
     is_moving: bool
+    views: int | UnsetType
     has_commands: bool
     metadata: fx.Node | None
     targets: tuple[_Target, ...]
@@ -284,7 +293,7 @@ def _read(own: TablePlace, asked: ShardsCommand) -> fx.Procedure[_Shards | None]
         _Target(below, end, metadata, places.shard_number(below.name) in owners)
         for (below, end), metadata in zip(ends, nodes[1:], strict=True)
     )
-    return _Shards(found.version, bool(read.moves), counter is not None, nodes[0], tuple(targets))
+    return _Shards(found.version, bool(read.moves), read.views, counter is not None, nodes[0], tuple(targets))
 
 
 def _search(table: TablePlace, command: fx.EntryId, log_from: fx.LogIndex) -> fx.Procedure[fx.LogIndex | None]:
@@ -335,6 +344,9 @@ def _plan(own: TablePlace, asked: ShardsCommand, bytes_max: int) -> fx.Procedure
     if found.is_moving and isinstance(asked.entry, DropEntry) and asked.entry.detach:
         known = yield from find_in_shards(own, command)
         return NotProposed(MOVING) if known is None else known
+    if asked.columns is not None and found.views != asked.views:
+        # The commit proves the map, and with it the views.
+        return NotProposed(VIEWS_CHANGED)
     targets = found.targets
     inserts = tuple(
         ShardInsert(each.place.name, each.place.incarnation, fx.StagingId(command), int(each.log_from))

@@ -33,6 +33,10 @@ and each entry.
 rows of all.  Each client's token stands for it.  Whose token is taken has its rows among those of the others, so all are staged
 again without them.
 
+*Views.*  The rows that materialised views of the table make of an insert are shares of other tables' shards.  They are entries
+of the same commit, which also checks the maps by which they were split (`JointInsert.beside`; `protocol.sharded.views`).  The
+token belongs to the table that the rows were inserted into, and names the entries in its shards only.
+
 *Dropped.*  When everything that the token's insert has brought was dropped after it, the token is taken over, at the version
 that was read: of several that find it free one gets it.  The logs tell, as long as they have the drops (`_is_free`).
 
@@ -47,7 +51,7 @@ log of its own shard.  If that does not reach back, or no new epoch can be had, 
 *Quorum.*  The insert is open in all its shards from its commit on, and ends in all of them at once
 (`protocol.insert.joint_quorum`).  If it fails, its token is free.
 
-Absent on purpose: notes of drops that have left the logs, and shards with materialised views.  Batches of streams are in
+Absent on purpose: notes of drops that have left the logs, and views of an insert with a quorum.  Batches of streams are in
 `protocol.sharded.joint_batch`, inserts that overwrite in `protocol.sharded.overwrite`.
 """
 
@@ -79,6 +83,7 @@ from replitree.protocol.insert.insert import EPOCHS_MAX
 from replitree.protocol.insert.quorum import Awaited, open_quorum
 from replitree.protocol.membership.activate import Activated, NoEpoch, Replaced, newer_epoch, renew_epoch
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone, find_written
+from replitree.protocol.sharded.views import NOTHING_TO_FILL, fill
 
 JOINT_BYTES_MAX = 512 * 1024
 """Bytes of a commit: half of what ZooKeeper takes by default in one request (``jute.maxbuffer``)."""
@@ -142,6 +147,11 @@ class JointInsert:
     drops, emptied
         Of an overwrite: the partitions, or `EVERY_PARTITION`, that it takes the place of in every shard, and the shards that
         get no rows (`protocol.sharded.overwrite`).
+    targets
+        The path of each sharded table that materialised views write to, and the version of its map by which their rows were
+        split; then it has no quorum.
+    fills
+        The node of a view whose earlier rows it has (`protocol.sharded.views`); empty: it has none.
     """
 
     id: fx.JointId
@@ -154,13 +164,17 @@ class JointInsert:
     drops: tuple[str, ...] = ()
     emptied: tuple[EmptiedShard, ...] = ()
     rewrites: tuple[RewrittenShard, ...] = ()
+    targets: tuple[tuple[str, fx.Version], ...] = ()
+    fills: str = ""
 
     def __post_init__(self) -> None:
         assert self.participants
-        assert not ((self.drops or self.rewrites) and (self.quorum or self.also))
+        assert not ((self.drops or self.rewrites) and (self.quorum or self.also or self.targets or self.fills))
         assert not self.rewrites or (len(self.rewrites) == len(self.participants) and not self.drops)
         assert self.drops or not self.emptied
-        assert not (self.quorum and self.also)
+        assert not (self.quorum and (self.also or self.targets or self.fills))
+        tables = {layout.sharded_of(each.replica.table) for each in self.participants}
+        assert tables == {self.place, *(place for place, _ in self.targets)}
         assert len({self.token, *self.also}) == 1 + len(self.also)
         assert not self.participants[0].is_apart
         assert len({each.replica.table.path for each in self.participants}) == len(self.participants)
@@ -203,10 +217,10 @@ class JointInsert:
         return fx.StagingId(f"{self.id}-emptied")
 
     @property
-    def opens(self) -> tuple[fx.Create, ...]:
-        """What opens its quorum; without one, what takes the tokens of other clients."""
+    def opens(self) -> tuple[fx.Operation, ...]:
+        """What opens its quorum; without one, what takes the tokens of other clients, and what it says of views."""
         if not self.quorum:
-            return self.others
+            return *self.others, *self.beside
         node = fx.Create(layout.joint_insert(self.place, self.id), encode_token(JointValue(self.token, self.inserts)))
         opened = ((each, entry) for each, (_, entry) in zip(self.participants, self.entries, strict=True))
         return node, *(
@@ -224,10 +238,23 @@ class JointInsert:
 
     @property
     def inserts(self) -> tuple[ShardInsert, ...]:
-        """What its token says of each entry."""
+        """What its token says of each entry in its own table."""
         its = [(each.replica.table, each.staging, each.log_from) for each in self.participants]
         its += ((each.place, self._emptying, each.log_from) for each in self.emptied)
-        return tuple(ShardInsert(table.name, table.incarnation, staging, begin) for table, staging, begin in its)
+        own = (each for each in its if layout.sharded_of(each[0]) == self.place)
+        return tuple(ShardInsert(table.name, table.incarnation, staging, begin) for table, staging, begin in own)
+
+    @property
+    def beside(self) -> tuple[fx.Check | fx.Set, ...]:
+        """What proves the maps of the tables that views write to, and notes that a view is filled."""
+        maps = tuple(fx.Check(layout.shard_map(place), version) for place, version in self.targets)
+        return (*maps, fill(self.fills)) if self.fills else maps
+
+    def outdated(self, by: fx.Refused) -> MapChanged | fx.NotInserted:
+        """Return what it means that a token or a map, or the node of a view, is not as it was read."""
+        if by.operation.path == self.fills:
+            return fx.NotInserted(NOTHING_TO_FILL, fx.Why.REQUEST)
+        return fx.NotInserted(GONE) if by.reason is fx.Reason.NO_NODE else MapChanged()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +276,7 @@ class JointInserted:
 
 @dataclass(frozen=True, slots=True)
 class MapChanged:
-    """Certainly nothing was inserted: the map has another version than the one by which the rows were split."""
+    """Certainly nothing was inserted: the map, or that of a view's target, is another one than the rows were split by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,16 +362,15 @@ def joint_insert(
                     return taken
                 takes = taken
                 continue
-            case fx.Refused(operation=operation, reason=reason) if operation in (
+            case fx.Refused(operation=operation) if operation in (
                 takes,
                 *insert.others,
                 unchanged,
                 *may_move,
+                *insert.beside,
             ):
-                is_gone, stale = reason is fx.Reason.NO_NODE, MovedOn() if operation in may_move else MapChanged()
                 # A stream that is not there any more was forgotten, and the log of an emptied shard has gone on.
-                is_dropped = is_gone and operation not in may_move
-                return fx.NotInserted(GONE) if is_dropped else stale
+                return MovedOn() if operation in may_move else insert.outdated(committed)
             case fx.Refused(operation=fx.Check(path=path)) if path == layout.host(own.replica):
                 fenced = yield from newer_epoch(own.replica, me, epoch)
             case fx.Refused(operation=operation):

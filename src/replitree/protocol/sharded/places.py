@@ -10,6 +10,7 @@
     sharded/<D>/life-<incarnation>        whether the table is being made, is there, or is being dropped (`Life`)
     sharded/<D>/map                       exists exactly while the table is there
     sharded/<D>/placement                 which replicas host which shard (`protocol.sharded.placement`)
+    sharded/<D>/views, views/<id>         materialised views (`protocol.sharded.views`)
     sharded/<D>/tokens, joint             see `layout`
 
 The node ``tables/<D>`` keeps the name from tables that are not sharded, also from those that earlier versions create.  These

@@ -82,8 +82,17 @@ class Dropping:
         return places.life(self.place, self.incarnation)
 
 
-def begin_drop(root: str, name: str) -> fx.Procedure[Dropping | ShardedRemoval]:
+def begin_drop(
+    root: str, name: str, map_version: fx.Version = fx.ANY_VERSION
+) -> fx.Procedure[Dropping | ShardedRemoval]:
     """Begin the drop of a sharded table, or find that it has begun.
+
+    Parameters
+    ----------
+    root, name
+        Which table.
+    map_version
+        The version of its map with which nothing needs the table (`protocol.sharded.views`); with another one nothing begins.
 
     Returns
     -------
@@ -104,7 +113,7 @@ def begin_drop(root: str, name: str) -> fx.Procedure[Dropping | ShardedRemoval]:
         stage = decode_life(node.value, path).stage
         if stage == "dropping":
             return Dropping(root, name, incarnation, node.version)
-        shown = (fx.Delete(layout.shard_map(place), fx.ANY_VERSION),) if stage == "made" else ()
+        shown = (fx.Delete(layout.shard_map(place), map_version),) if stage == "made" else ()
         begun: fx.Committed = yield fx.Commit(fx.Set(path, encode_life(DROPPING), node.version), *shown)
         if isinstance(begun, fx.Applied):
             return Dropping(root, name, incarnation, fx.Version(node.version + 1))

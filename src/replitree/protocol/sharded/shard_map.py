@@ -23,6 +23,10 @@ has no rows of theirs any more (`replitree.protocol.sharded.moves`).  Until then
 map change by `moving`, `turned_back` and `without_moves` only.  A map with moves has a newer format: a process that does not
 know moves would leave out rows.
 
+*Views.*  Every change of the materialised views of a table, or of those that write to it, is a change of its map
+(`replitree.protocol.sharded.views`), so an insert that checks the map has checked its views.  Such a map has a newer format,
+too: a process that does not know views would insert without them.
+
 Absent on purpose: rows and their hash, the tables of the shards, and how far a move is.
 """
 
@@ -34,13 +38,14 @@ from itertools import groupby, pairwise
 from typing import Literal, NewType
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.protocol.core.values import decode_value
 
-MAP_FORMAT = 2
-"""The newest one, of a map with moves; a map without them has format 1, as ever."""
+MAP_FORMAT = 3
+"""The newest one, of a map with views; one with moves only has format 2, and one with neither has format 1, as ever."""
 
 BUCKETS_DEFAULT = 256
 
@@ -116,6 +121,8 @@ class ShardMap(msgspec.Struct, frozen=True):
         How the key is hashed: XXH64 with seed 42, as Spark's ``xxhash64`` does it.
     moves
         Buckets that move from shard to shard, by source and target; most maps have none.
+    views
+        The version of the table's node ``views``, if there are materialised views of the table, or such that write to it.
     """
 
     buckets: int
@@ -124,6 +131,7 @@ class ShardMap(msgspec.Struct, frozen=True):
     weights: tuple[ShardWeight, ...]
     hash: Literal["xxh64-42"] = "xxh64-42"
     moves: tuple[Move, ...] = ()
+    views: int | UnsetType = UNSET
     format: int = 1
 
     def __post_init__(self) -> None:
@@ -149,8 +157,8 @@ class ShardMap(msgspec.Struct, frozen=True):
             (set(owners) <= set(shards), "a bucket is owned by a shard that the map does not have"),
             # What a newer format means is not known here: `decode_map` refuses it by its number.
             (
-                self.format > MAP_FORMAT or bool(self.moves) == (self.format == MAP_FORMAT),
-                "a map with moves has another format than one without",
+                self.format > MAP_FORMAT or self.format == _format_of(self.moves, self.views),
+                "a map with moves has another format than one without, and so has a map with views",
             ),
         )
         for holds, problem in rules:
@@ -199,6 +207,11 @@ class ShardMap(msgspec.Struct, frozen=True):
 
 _decode = json_decoder(ShardMap).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def _format_of(moves: tuple[Move, ...], views: int | UnsetType) -> int:
+    """Return the format of a map: the lowest one whose readers know all that is in it."""
+    return MAP_FORMAT if views is not UNSET else 2 if moves else 1
 
 
 def encode_map(value: ShardMap) -> bytes:
@@ -272,7 +285,8 @@ def rebalanced(shard_map: ShardMap, weights: Mapping[Shard, int]) -> ShardMap:
     >>> rebalanced(before, {Shard(0): 1, Shard(1): 1, Shard(2): 2}).owners
     (0, 0, 2, 2, 1, 1, 2, 2)
     """
-    return _balanced(shard_map.key, shard_map.owners, weights)
+    balanced = _balanced(shard_map.key, shard_map.owners, weights)
+    return with_views(balanced, shard_map.views)
 
 
 def moving(before: ShardMap, after: ShardMap) -> ShardMap:
@@ -303,7 +317,7 @@ def moving(before: ShardMap, after: ShardMap) -> ShardMap:
             found.setdefault(change, []).append(BucketRun(Bucket(first), length))
         first += length
     moves = tuple(Move(*pair, tuple(found[pair])) for pair in sorted(found))
-    return msgspec.structs.replace(after, moves=moves, format=MAP_FORMAT if moves else 1)
+    return msgspec.structs.replace(after, moves=moves, format=_format_of(moves, after.views))
 
 
 def handed_over(shard_map: ShardMap, buckets: Iterable[Bucket], target: Shard) -> ShardMap:
@@ -342,7 +356,12 @@ def turned_back(shard_map: ShardMap) -> ShardMap:
 
 def without_moves(shard_map: ShardMap) -> ShardMap:
     """Return the map after all its moves have ended."""
-    return msgspec.structs.replace(shard_map, moves=(), format=1)
+    return msgspec.structs.replace(shard_map, moves=(), format=_format_of((), shard_map.views))
+
+
+def with_views(shard_map: ShardMap, views: int | UnsetType) -> ShardMap:
+    """Return the map after a change of views: the new version of the node ``views``, or `UNSET` when none are left."""
+    return msgspec.structs.replace(shard_map, views=views, format=_format_of(shard_map.moves, views))
 
 
 def _runs(owners: Iterable[Shard]) -> tuple[OwnerRun, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from replitree.errors import BadInput, ConcurrentChange, OutcomeUnknown, ReadOnly, ReplitreeError, TooFewReplicas
 from replitree.protocol.core import effects as fx
@@ -38,6 +38,7 @@ from replitree.protocol.sharded.joint_insert import JointInserted, MapChanged, T
 from replitree.protocol.sharded.overwrite import parts_of_shards
 from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.prepare import Participant, ParticipantGone
+from replitree.protocol.sharded.views import view_node
 from replitree.replica.insert.appends import Appends
 from replitree.replica.insert.group_commit import PendingInsert
 from replitree.replica.insert.inserts import Deliver, result_of
@@ -151,10 +152,30 @@ class JointInserts:
             block, batch = batch_token(joint), JointBatch(token.of_stream, token.takes_over)
         else:
             block = token_block(token)
+        if wish is not None and (body.targets or body.fills is not None):
+            raise BadInput("the rows of materialised views can't wait for a quorum yet; nothing was inserted")
         quorum = 0 if wish is None else self._needed(wish, others)
         participants = tuple(map(self._participant, others))
-        asked = JointRequest(joint, block, fx.Version(body.map_version), staging, participants, quorum, batch)
-        asked = replace(asked, drops=self._drops(body, overwrite), since=tuple(map(fx.LogIndex, body.since)))
+        root = layout.root_of(context.replica.table)
+        targets = tuple((layout.sharded(root, name), fx.Version(version)) for name, version in body.targets.items())
+        fills = (
+            ""
+            if body.fills is None
+            else view_node(layout.sharded(root, body.fills.source), fx.EntryId(body.fills.view))
+        )
+        asked = JointRequest(
+            joint,
+            block,
+            fx.Version(body.map_version),
+            staging,
+            participants,
+            quorum,
+            batch,
+            drops=self._drops(body, overwrite),
+            since=tuple(map(fx.LogIndex, body.since)),
+            targets=targets,
+            fills=fills,
+        )
         rows, number = sum(share.rows for share in body.prepared), self.prepared.next_request()
         ended, outcome = self._run(number, asked, self.prepared.take(asked.own))
         if isinstance(outcome, fx.NotInserted) and outcome.reason == ROLLED:
@@ -289,8 +310,6 @@ class JointInserts:
     def _participant(self, share: PreparedShare) -> Participant:
         """Return what another replica has prepared, as the protocol knows it."""
         own = self._context.replica.table
-        if share.shard.partition("~")[0] != own.name.partition("~")[0]:
-            raise BadInput(f"{share.shard} is a shard of another table than {own.name}")
         replica = Replica(layout.beside(own, share.shard, share.incarnation), share.replica)
         parts = tuple(fx.StagedPart(each.partition, each.rows, each.bytes, each.content_hash) for each in share.parts)
         return Participant(

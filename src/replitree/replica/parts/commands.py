@@ -315,10 +315,13 @@ class Commands:
             changed = apply_alter(definition, alter)
             if self._shards is not None:
                 self._shards.check_columns(definition, changed)
-            views = self._check_change(definition, changed)
+                views = self._shards.check_views(definition, changed)
+            else:
+                views = self._check_change(definition, changed)
             entry = AlterEntry(self._context.replica.name, wanted, alter.encode().decode(), changed.schema_version)
             try:
-                appended = self._append(entry, columns=(changed.encode_columns(), node_version), views=views)
+                columns = (changed.encode_columns(), node_version)
+                appended = self._append(entry, columns=columns, views=views)
             except SchemaMismatch:
                 continue
             self._context.definitions.expect(changed.schema_version)
@@ -551,7 +554,8 @@ class Commands:
         """
         if self._shards is not None:
             beside = None if settings is None else self._shards.store_nodes
-            for_all = ShardsCommand(entry, columns, settings, beside, scopes, owners)
+            of_map = UNSET if views.version is None else int(views.version)
+            for_all = ShardsCommand(entry, columns, settings, beside, scopes, owners, of_map)
             return self._in_shards(entry.id, self._shards.append(for_all, look))
         return self._append_here((entry, look is not None, columns, storage, views), look)
 

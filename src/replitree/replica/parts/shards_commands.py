@@ -10,16 +10,21 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from replitree.errors import BadInput, ReadOnly, SchemaMismatch, Unavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.views import NO_VIEWS, Views
 from replitree.protocol.program.sharded.shards_command import accept_shards_command
 from replitree.protocol.propose.propose import COLUMNS_CHANGED, Forgotten
 from replitree.protocol.propose.shards import MOVING, ProposedInShards, ShardsCommand, find_in_shards
+from replitree.protocol.sharded import places
 from replitree.protocol.sharded.feed import REMOVAL, is_reserved_id
 from replitree.protocol.sharded.places import sharded_name
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map
+from replitree.protocol.sharded.views import ViewedTable, read_viewed
 from replitree.replica.parts.changed_storage import changed_store
 from replitree.replica.perform.appending import forgotten, run_command
 from replitree.replica.perform.availability import Availability
@@ -104,6 +109,42 @@ class ShardsCommands:
 
         check_key_kept(before, after, self._key)
 
+    def check_views(self, before: TableDefinition, after: TableDefinition) -> Views:
+        """Raise unless the views of the table, and those that write to it, go on when the columns change.
+
+        Returns
+        -------
+        Views
+            Those that the map has.
+
+        Raises
+        ------
+        BadInput
+            A view reads or writes what goes.
+        Unavailable
+            The table is being dropped, or its map changes all the time.
+        """
+        from replitree.storage.sql.view import check_readable, check_writable
+
+        own, look_up = self._context.replica.table, self._context.performer.look_up
+
+        def viewed(name: str) -> ViewedTable:
+            found = look_up(read_viewed(layout.sharded(layout.root_of(own), name)))
+            if found is None:
+                raise Unavailable(f"table {name!r} is being dropped, or its map changes all the time")
+            return found
+
+        table = viewed(sharded_name(own.name))
+        for view in table.views.value.views:
+            place = viewed(view.target).place
+            metadata, columns = look_up(_read_definition(place))
+            check_readable(view, before, after, decode_definition(metadata, columns))
+        for each in table.views.value.feeding:
+            for view in viewed(each.source).views.value.views:
+                if view.id == each.id:
+                    check_writable(each.source, view.command, before, after)
+        return NO_VIEWS if table.map.views is UNSET else table.views
+
     @cached_property
     def _key(self) -> tuple[str, ...]:
         """The shard key, which never changes."""
@@ -135,6 +176,14 @@ class ShardsCommands:
                     " Delete the row and insert another one"
                 )
         return lambda shard_map: shard_map.shards_of(buckets_of(shard_map, checked.predicate))
+
+
+def _read_definition(place: str) -> fx.Procedure[tuple[bytes, bytes]]:
+    """Read the nodes of the definition of the sharded table at `place`."""
+    metadata, columns = (yield fx.GetMany((places.metadata(place), places.columns(place)))).nodes
+    if metadata is None or columns is None:
+        raise Unavailable("the target of a materialised view is being dropped")
+    return metadata.value, columns.value
 
 
 def refuse_for_shards(name: str, what: str) -> BadInput:

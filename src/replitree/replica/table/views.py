@@ -57,7 +57,6 @@ CREATES_MAX = 10
 FILL_S = 600.0
 """How long the insert of a backfill may take, in seconds."""
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -104,7 +103,7 @@ def check_change(
     Unavailable
         This replica does not have the other table of a view.
     """
-    from replitree.storage.sql.view import broken_by, unwritable_after
+    from replitree.storage.sql.view import check_readable, check_writable
 
     place, look_up = context.replica.table, context.performer.look_up
     views = look_up(read_views(place))
@@ -120,14 +119,13 @@ def check_change(
             raise Unavailable(
                 f"materialised view {view.name} can't be checked here: {error}; ask another replica"
             ) from error
-        if problem := broken_by(view.command, before, after, target):
-            raise BadInput(f"materialised view {view.name} into {view.target} would break ({problem}): drop it first")
+        check_readable(view, before, after, target)
     for each in feeding:
         source = layout.beside(place, each.source, each.incarnation)
         others = views_at(source, context.performer.perform(fx.Get(layout.views(source))))
-        commands = [view.command for view in others.value.views if view.id == each.id]
-        if commands and (problem := unwritable_after(commands[0], before, after)):
-            raise BadInput(f"a materialised view of {each.source} would break ({problem}): drop it first")
+        for view in others.value.views:
+            if view.id == each.id:
+                check_writable(each.source, view.command, before, after)
     return views
 
 
@@ -170,16 +168,13 @@ class ReplicaViews:
         OutcomeUnknown
             There may be a view: repeat it with the same id.
         """
-        from replitree.storage.sql.view import new_view
+        from replitree.storage.sql.view import check_view_name, new_view
 
         wanted, context = _id(command_id), self._context
-        if not _NAME.fullmatch(wish.name):
-            raise BadInput(
-                f"{wish.name!r} can't be a view's name: use letters, digits and _, a letter first, at most 100"
-            )
+        check_view_name(wish.name)
         if is_shard_name(context.replica.table.name) or is_shard_name(wish.target):
-            # A command over shards checks no views, and neither does an insert.
-            raise BadInput("a sharded table can have no materialised views, and be the target of none")
+            # The views of a sharded table are those of all its shards, and its client creates them.
+            raise BadInput("one shard of a table can have no materialised views, and be the target of none")
         target = self._target(wish.target)
         for _ in range(CREATES_MAX):
             source, columns = context.definitions.read()

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -40,8 +41,9 @@ from replitree import private
 from replitree.client.insert.stored_upload import Tags
 from replitree.client.insert.terms import Terms
 from replitree.client.insert.upload import Upload, discard_upload, renewed
-from replitree.client.sharded.joint import FilledUpload, JointInsertResult
+from replitree.client.sharded.joint import JointInsertResult
 from replitree.client.sharded.sharded_table import ShardedTable
+from replitree.client.sharded.split_rows import FilledUpload
 from replitree.client.table import Table
 from replitree.client.transport.stored import Through
 from replitree.decoding import msgpack_decoder
@@ -115,6 +117,10 @@ class ShardedJob:
         return self.jobs[min(self.jobs)].upload
 
 
+class ViewsNeedRows(BadInput):
+    """The table has materialised views, which are computed where all rows of an insert are: not by tasks."""
+
+
 class ShardedMessage(WriterCommitMessage):
     """What one task attempt has staged: some messages for each shard, one after the other.
 
@@ -163,12 +169,20 @@ def plan_sharded(
     ------
     TableNotFound
         The table was dropped.
+    ViewsNeedRows
+        The table has materialised views.
     BadInput
         The rows have to go into an object store, and a shard takes nothing from one.
     Unavailable
         No replica of a shard takes an upload; nothing stays open.
     """
     table.refresh()
+    # After the map: a view that comes later changes it, and the commit is refused.
+    if table.info.map.views is not UNSET and table.views():
+        raise ViewsNeedRows(
+            f"table {table.name} is sharded and has materialised views, which Spark's tasks can't compute: insert the frame"
+            " with table.insert(frame), whose rows then go through the driver; nothing was inserted"
+        )
     info, shards = table.info, {shard_number(each.name): each for each in table.find(None).all}
 
     def open_one(shard: Shard) -> tuple[Shard, Upload | ReplitreeError]:
@@ -304,11 +318,15 @@ class _TaskPieces(msgspec.Struct, frozen=True):
 def insert_sharded(table: ShardedTable, frame: DataFrame, terms: Terms) -> JointInsertResult:
     """Insert the rows of a Spark DataFrame into all shards that they belong to, all or none: see `insert_df`.
 
-    The job runs again when buckets were moved to other shards meanwhile.
+    The job runs again when buckets were moved to other shards meanwhile.  With materialised views the rows go through the
+    driver, which holds all of them.
     """
     rows = conformed(frame, table.definition)
     for _ in range(MAPS_MAX):
-        job = plan_sharded(table, rows.columns, terms.timeout_s, through=terms.through)
+        try:
+            job = plan_sharded(table, rows.columns, terms.timeout_s, through=terms.through)
+        except ViewsNeedRows:
+            return table.joint.insert(rows.toArrow(), terms)
         with ExitStack() as stack:
             for own in job.jobs.values():
                 stack.enter_context(renewed(own.opened, table.http))

@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput
+from replitree.protocol.core.views import ViewValue
 from replitree.storage.files.formats import decode_known
 from replitree.storage.parts.conform import conform
 from replitree.storage.schema.columns import Column
@@ -50,6 +51,7 @@ VIEW_BYTES_MAX = 32 << 10
 
 COLUMNS_MAX = 1000
 
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
 _AGGREGATE = re.compile(r"\s*(sum|count|min|max)\s*\((.*)\)\s*", re.IGNORECASE | re.DOTALL)
 _ARROW = {"sum": "sum", "count": "sum", "min": "min", "max": "max"}
 """How the values of an aggregate are combined: a count is the sum of the rows that count."""
@@ -96,6 +98,12 @@ def decode_view(text: str) -> ViewCommand:
         A newer replitree wrote it, or none did.
     """
     return decode_known(_decoder, text, "a materialised view", (FORMAT,))
+
+
+def check_view_name(name: str) -> None:
+    """Raise `BadInput` unless a view can have this name."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"{name!r} can't be a view's name: use letters, digits and _, a letter first, at most 100")
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +281,18 @@ def unwritable_after(command: str, before: TableDefinition, after: TableDefiniti
     return f"it writes column {changed[0]!r}" if changed else ""
 
 
+def check_readable(view: ViewValue, before: TableDefinition, after: TableDefinition, target: TableDefinition) -> None:
+    """Raise `BadInput` if a change of its source's columns would break a view.  Parameters as of `broken_by`."""
+    if problem := broken_by(view.command, before, after, target):
+        raise BadInput(f"materialised view {view.name} into {view.target} would break ({problem}): drop it first")
+
+
+def check_writable(source: str, command: str, before: TableDefinition, after: TableDefinition) -> None:
+    """Raise `BadInput` if a view of the table `source` could not write to its target after a change of the target's columns."""
+    if problem := unwritable_after(command, before, after):
+        raise BadInput(f"a materialised view of {source} would break ({problem}): drop it first")
+
+
 def _names(definition: TableDefinition) -> frozenset[str]:
     return frozenset(definition.arrow_schema.names)
 
@@ -328,7 +348,10 @@ __all__ = [
     "ViewCommand",
     "ViewFailed",
     "broken_by",
+    "check_readable",
     "check_view",
+    "check_view_name",
+    "check_writable",
     "decode_view",
     "new_view",
     "unwritable_after",

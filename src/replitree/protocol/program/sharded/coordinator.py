@@ -109,6 +109,8 @@ class JointRequest:
         What the participants have prepared.
     batch
         The batch of a stream that the rows are; None: the token names them.
+    targets, fills
+        As of `JointInsert`.
     """
 
     joint: JointId
@@ -121,6 +123,8 @@ class JointRequest:
     also: tuple[BlockId, ...] = ()
     drops: tuple[str, ...] = ()
     since: tuple[LogIndex, ...] = ()
+    targets: tuple[tuple[str, Version], ...] = ()
+    fills: str = ""
 
 
 CoordinatorOutcome: TypeAlias = JointOutcome | OwnGone
@@ -152,9 +156,9 @@ def insert_jointly(replica: Replica, request: RequestId, asked: JointRequest) ->
     else:
         own = turn.own
         participants, became = (own, *turn.beside, *asked.others), Became.KEPT
-        terms = asked.map_version, participants, asked.quorum, asked.also, asked.drops
         rewrites = tuple(map(RewrittenShard, asked.since))
-        insert = JointInsert(asked.joint, place, asked.token, *terms, rewrites=rewrites)
+        terms = asked.map_version, participants, asked.quorum, asked.also, asked.drops, (), rewrites
+        insert = JointInsert(asked.joint, place, asked.token, *terms, asked.targets, asked.fills)
         outcome, token = yield from insert_named(insert, asked.batch, turn.me)
         if isinstance(outcome, fx.InDoubt | Replaced):
             # First: while its rows are taken, no other request takes a missing token for the proof that nothing was inserted.
