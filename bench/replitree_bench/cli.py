@@ -235,6 +235,9 @@ def sharded(
         typer.Option("--blocks", metavar="N", min=1, help="With kills: write so many blocks, however long it takes."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="With kills: which servers are killed.")] = 1,
+    growth: Annotated[
+        bool, typer.Option("--growth", help="Only what inserts cost by the shards that they touch and that exist.")
+    ] = False,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
@@ -251,7 +254,7 @@ def sharded(
         report = run.run_torn(peer=peer is not None, limits=limits, seed=seed, say=_say, folder=_made(folder))
         _print(report, as_json=as_json)
         return
-    _print(run.run_sharded(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+    _print(run.run_sharded(rounds=rounds, say=_say, folder=_made(folder), growth=growth), as_json=as_json)
 
 
 @app.command("quorum")

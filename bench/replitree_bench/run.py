@@ -233,15 +233,16 @@ def run_quorum(*, peer: bool, rounds: int, say: Say, folder: Path | None = None)
     return Report("quorum", medians(found[0]), medians(found[1]) if peer else {}, rounds, name, _NOTES["quorum"])
 
 
-def run_sharded(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure inserts into sharded tables, and reads of them: see `replitree_bench.shards.sharded`."""
-    from replitree_bench.shards.sharded import CutBench, ShardedBench
+def run_sharded(*, rounds: int, say: Say, folder: Path | None = None, growth: bool = False) -> Report:
+    """Measure inserts into sharded tables, and reads of them; or their growth: see `replitree_bench.shards.sharded`."""
+    from replitree_bench.shards.sharded import CutBench, ShardedBench, growth_report
 
     with _cluster(folder) as (cluster, _):
+        if growth:
+            return growth_report(cluster, rounds, say)
         # Reads first: after inserts into many shards the replicas merge for a while.
         say("reads at cuts")
-        reads = CutBench(cluster)
-        read = [reads.measure(number) for number in range(rounds)]
+        read = list(map(CutBench(cluster).measure, range(rounds)))
         say("creating the tables")
         bench, found = ShardedBench(cluster), []
         for number in range(rounds):

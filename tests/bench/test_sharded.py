@@ -31,7 +31,9 @@ def test_every_kind_of_insert_is_measured_and_rows_are_counted_once(
             assert {f"added_{shards}_ms" for shards in (1, 3)} < set(measured)
             assert {"inserts_per_s_2_of_1", "inserts_per_s_2_of_all", "cost_2_of_1", "cost_plain"} < set(measured)
             assert {"zk_commit_3_ms", "growth_1_in_3_ms", "growth_3_in_3_cost"} < set(measured)
-            assert all(value > 0 for key, value in measured.items() if not key.startswith("added"))
+            # What the cluster does at rest is subtracted, and may be more than that of two inserts.
+            assert all(value > 0 for key, value in measured.items() if not key.startswith(("added", "growth")))
+            assert all(measured[f"growth_{touched}_in_3_ms"] > 0 for touched in (1, 3))
             # An insert takes its commit at least, and each shard that it touches is read by two replicas.
             assert measured["zk_requests_joint_3"] > measured["zk_requests_joint_1"] >= 1
             with pytest.raises(ReplitreeError, match="into 1 shards"):
@@ -48,7 +50,8 @@ def test_reads_at_cuts_are_measured_beside_those_of_one_table(tmp_path: Path) ->
             measured = sharded.CutBench(connection, reads=3).measure(0)
             assert {"single_linearizable_ms", "ratio_4_linearizable"} < set(measured)
             assert {f"cut_4_{level}_ms" for level in CUT_LEVELS} < set(measured)
-            # One question for each shard at least: what replicas ask meanwhile is counted, too.
-            assert all(measured[f"zk_requests_cut_4_{level}"] >= 4 for level in ("consistent", "linearizable"))
+            # One question for all shards, and the write to the clock: what replicas ask meanwhile is counted, too.
+            assert measured["zk_requests_cut_4_consistent"] >= 1
+            assert measured["zk_requests_cut_4_linearizable"] >= 2
     finally:
         cluster.close()

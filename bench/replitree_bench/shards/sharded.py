@@ -11,7 +11,10 @@ Keys of `ShardedBench`::
     inserts_per_s_<k>_of_1        64 clients on a table of k shards: each insert is of one shard; the shards take turns
     inserts_per_s_<k>_of_all      the same, and each insert is of all shards
     cost_<k>_of_1, cost_<k>_of_all    CPU milliseconds of the whole cluster and its clients for one of these inserts
-    growth_<t>_in_<k>_ms, growth_<t>_in_<k>_cost    p50 of an insert into t of k shards, by one client, and its CPU milliseconds
+    growth_<t>_in_<k>_ms          p50 of an insert into t of k shards, by one client
+    growth_<t>_in_<k>_cost, growth_<t>_in_<k>_requests    its CPU milliseconds, and its requests to ZooKeeper, until quiet
+
+`ShardedBench.growth` measures the last two lines alone, and adds what `replitree_bench.shards.growth` makes of them.
 
 Keys of `CutBench`::
 
@@ -29,6 +32,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -43,15 +47,19 @@ from replitree.protocol.sharded.cut import CUT_LEVELS, CutLevel
 from replitree.protocol.sharded.shard_map import Shard
 from replitree.storage.schema.row_buckets import split_by_shard
 from replitree_bench.kit.clients import run_clients
-from replitree_bench.kit.report import Measured, quantile
+from replitree_bench.kit.report import Measured, Report, medians, quantile
 from replitree_bench.kit.systems import REPLICAS, SCHEMA, make_rows
+from replitree_bench.shards.growth import growth_of, kinds_of
 
 ROWS = 1_000
 """So many that each of 64 shards gets some."""
 
 LATENCY_SHARDS = (1, 4, 64)
 LOAD_SHARDS = (1, 2, 4)
-GROWTH_SHARDS, GROWTH_TOUCHED = (4, 16, 64), (1, 4)
+GROWTH_SHARDS, GROWTH_TOUCHED = (4, 16, 64), (1, 4, 16, 64)
+PAPER_SHARDS = (1, 4, 16)
+"""Numbers of shards from which `replitree_bench.shards.growth` works out what more of them cost."""
+
 INSERTS, INSERTS_OF_MANY = 30, 8
 """Inserts of each kind by one client in one round; of all shards of tables with `MANY_SHARDS` or more."""
 
@@ -123,14 +131,20 @@ class ShardedBench:
         measured = self._latencies()
         for shards in self._latency_shards:
             measured[f"zk_requests_joint_{shards}"] = self._requests(shards)
-        for shards in self._growth_shards:
-            for touched in GROWTH_TOUCHED:
-                measured |= self._growth(shards, touched)
+        measured |= self.growth()
         measured |= self._load_of("plain", self._single, [self._block() for _ in range(self._load_inserts)], 0)
         for shards in self._load_shards:
             measured |= self._load(shards, "all", [self._block() for _ in range(self._load_inserts)], shards)
             measured |= self._load(shards, "1", self._blocks_of_one(shards), 1)
         return measured
+
+    def growth(self) -> Measured:
+        """Insert into some of the shards of each table, and work out what more shards cost."""
+        measured = Measured()
+        for shards in self._growth_shards:
+            for touched in sorted({min(touched, shards) for touched in GROWTH_TOUCHED}):
+                measured |= self._growth(shards, touched)
+        return measured | (growth_of(measured) if len(kinds_of(measured, "cost")) > 2 else {})
 
     def insert(self, table: Table, rows: pa.Table, shards: int = 0) -> None:
         """Insert rows that are of so many shards; 0: into a table that is not sharded.
@@ -184,14 +198,29 @@ class ShardedBench:
         for _ in range(self._growth_inserts):
             pieces = self._pieces(shards)
             blocks.append(pa.concat_tables([pieces[Shard(at)].slice(0, ROWS // touched) for at in range(touched)]))
-        before = self._cpu_s()
+        time.sleep(self._quiet_s)
+        rest_s, rest_asked, rest = self._at_rest()
+        cpu_s, asked, began = self._cpu_s(), self._asked(), time.perf_counter()
         for rows in blocks:
             begin = time.perf_counter()
             self.insert(self._tables[shards], rows, touched)
             times.append(1e3 * (time.perf_counter() - begin))
-        cost = 1e3 * (self._cpu_s() - before) / len(blocks)
+        time.sleep(self._quiet_s)
+        # What the cluster does at rest for so long is not the inserts'.
+        spent = (time.perf_counter() - began) / rest
+        cost, requests = self._cpu_s() - cpu_s - spent * rest_s, self._asked() - asked - spent * rest_asked
         name = f"growth_{touched}_in_{shards}"
-        return {f"{name}_ms": quantile(times, 0.5), f"{name}_cost": cost}
+        return {
+            f"{name}_ms": quantile(times, 0.5),
+            f"{name}_cost": 1e3 * cost / len(blocks),
+            f"{name}_requests": requests / len(blocks),
+        }
+
+    def _at_rest(self) -> tuple[float, int, float]:
+        """Return the CPU seconds and the requests of the cluster at rest, and for how many seconds it was looked at."""
+        cpu_s, asked, began = self._cpu_s(), self._asked(), time.perf_counter()
+        time.sleep(self._quiet_s)
+        return self._cpu_s() - cpu_s, self._asked() - asked, time.perf_counter() - began
 
     def _commit_alone(self, shards: int) -> None:
         """Send ZooKeeper a commit of as many operations as that of an insert into so many shards: `2 + 3 * shards`."""
@@ -235,10 +264,8 @@ class ShardedBench:
         time.sleep(self._quiet_s)
         found, seconds = self._asked() - before, time.perf_counter() - begin
         # What the cluster asks at rest for so long is not the inserts'.
-        before, begin = self._asked(), time.perf_counter()
-        time.sleep(self._quiet_s)
-        at_rest = (self._asked() - before) / (time.perf_counter() - begin)
-        return (found - at_rest * seconds) / inserts
+        _, at_rest, rest = self._at_rest()
+        return (found - at_rest * seconds / rest) / inserts
 
     def _inserts_of(self, shards: int) -> int:
         return min(self._inserts, INSERTS_OF_MANY) if shards >= MANY_SHARDS else self._inserts
@@ -322,6 +349,18 @@ class CutBench:
         return (requests_asked(self._connection) - before) / self._reads
 
 
+def growth_report(connection: Connection, rounds: int, say: Callable[[str], None]) -> Report:
+    """Return the report of inserts into some of the shards of tables (`replitree_bench.shards.growth`)."""
+    say("creating the tables")
+    bench, found = ShardedBench(connection, (), (), growth_shards=PAPER_SHARDS), list[Measured]()
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}")
+        found.append(bench.growth())
+    # The three numbers are of the medians, not medians themselves.
+    measured = medians(found)
+    return Report("growth", measured | growth_of(measured), {}, rounds)
+
+
 def requests_asked(connection: Connection) -> int:
     """Return how many requests the servers of a cluster have sent to ZooKeeper."""
     return sum(sum(server.coordination_requests.values()) for server in connection.servers())
@@ -350,4 +389,4 @@ def _descendants(root: int) -> list[int]:
     return found
 
 
-__all__ = ["CutBench", "ShardedBench", "requests_asked"]
+__all__ = ["CutBench", "ShardedBench", "growth_report", "requests_asked"]
