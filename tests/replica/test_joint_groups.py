@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,8 @@ from urllib.parse import urlencode
 import pyarrow as pa
 import pytest
 
-from replitree.errors import StoreError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.replica.insert import joint_groups
-from replitree.storage.files.durable import sync_files
-from replitree.storage.parts.manifest import MANIFEST_FILE
-from replitree.storage.parts.part_sync import LaterSync
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, rows, wait_for
 from tests.replica.sharded import (
     NAMES,
@@ -94,60 +89,6 @@ def test_one_request_and_one_commit_bring_the_rows_of_several_shards(cluster: In
     wait_shown(cluster, 1, keys(100))
     for shard in range(2):
         wait_forgotten(node, shard)
-
-
-def test_a_commit_is_sent_when_the_rows_of_all_shards_are_on_the_disk(
-    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node, _ = cluster.nodes
-    synced = set[str]()
-
-    def noted(paths: Sequence[Path | str]) -> None:
-        sync_files(paths)
-        synced.update(map(str, paths))
-
-    monkeypatch.setattr("replitree.storage.parts.part_sync.sync_files", noted)
-    commits = Commits(node)
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(ask, node, 0)
-        wait_for(lambda: len(commits.sent) == 1, "the commit is on its way")
-        for name in NAMES:
-            store = node.table(name).store
-            (staging,) = {each.rpartition(".")[0] for each in store.stagings()}
-            ((folder, manifest),) = store.staged.parts(fx.StagingId(f"{staging}.0"))
-            files = {str(folder / file) for file in (MANIFEST_FILE, *(each.name for each in manifest.files))}
-            assert files | {str(folder), str(store.staging)} <= synced
-        commits.go.set()
-        assert asked.result()[1]["outcome"] == "inserted"
-    wait_shown(cluster, 0, keys(0))
-
-
-def test_a_disk_that_does_not_sync_refuses_the_insert_and_nothing_is_left(
-    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node, other = cluster.nodes
-
-    def refuse(_: LaterSync) -> None:
-        raise StoreError("the disk is failing")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LaterSync, "sync", refuse)
-        status, answer = ask(node, 0)
-    assert (status, answer["error"]) != (200, None), answer
-    assert "the disk is failing" in answer["message"]
-    assert log(cluster, 0) == log(cluster, 1) == []
-    assert all(not node.table(name).store.stagings() for name in NAMES)
-    assert ask(other, 0)[1]["outcome"] == "inserted"
-
-
-def test_many_rows_are_staged_by_threads_and_inserted_the_same(
-    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node, _ = cluster.nodes
-    monkeypatch.setattr(joint_groups, "IN_TURN_ROWS_MAX", 0)
-    assert ask(node, 0)[1]["outcome"] == "inserted"
-    wait_shown(cluster, 0, keys(0))
-    wait_shown(cluster, 1, keys(100))
 
 
 def test_inserts_that_come_at_once_share_a_commit_and_each_has_its_own_answer(cluster: InProcessCluster) -> None:

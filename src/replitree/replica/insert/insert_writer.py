@@ -63,7 +63,7 @@ class InsertWriter:
                     return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
                 case Detached(name):
                     return (store.staged.attach(name, staging),)
-                case Rows(definition=definition, later=later):
+                case Rows(definition=definition):
                     import pyarrow as pa
 
                     from replitree.storage.parts.encode import stage_table
@@ -75,8 +75,6 @@ class InsertWriter:
                         prefix=store.staging_prefix(staging),
                         # The table's own limit was checked for each request of the group.
                         partitions_max=max(PARTS_MAX, definition.settings.partitions_per_insert_max),
-                        # A store may take the files before the caller syncs them.
-                        sync=later if later is not None and self._storage.sharing is None else True,
                     )
                     store.staged.note(staging, manifests)
                     return manifests

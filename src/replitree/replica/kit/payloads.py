@@ -14,8 +14,6 @@ from replitree.storage.schema.definition import TableDefinition
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from replitree.storage.parts.part_sync import LaterSync
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedUpload:
@@ -51,19 +49,10 @@ class StagedRewrite:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Rows in the schema of a version of the table.
-
-    Attributes
-    ----------
-    table, definition
-        The rows, and the version.
-    later
-        Gets what is staged, if its caller syncs it together with the rows of other shards; None: staging syncs it.
-    """
+    """Rows in the schema of a version of the table."""
 
     table: pa.Table
     definition: TableDefinition
-    later: LaterSync | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
