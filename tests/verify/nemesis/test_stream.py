@@ -147,6 +147,18 @@ def test_a_driver_that_has_brought_nothing_ends_the_run(tmp_path: Path, file: Pa
         read_closing_with_stream("t", [Hosted(still, ("r1",))], file, Driver(tmp_path))
 
 
+def test_a_run_begins_when_its_driver_has_begun_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, begun = Driver(tmp_path), iter([False, False, True])
+    monkeypatch.setattr(driver, "has_begun", lambda: next(begun))
+    monkeypatch.setattr(stream, "LOOK_S", 0.0)
+    driver.wait_begun()
+    assert list(begun) == []
+    monkeypatch.setattr(driver, "has_begun", lambda: False)
+    monkeypatch.setattr(stream, "BEGIN_S_MAX", 0.0)
+    with pytest.raises(RunFailed, match="has begun no batch within 0 s"):
+        driver.wait_begun()
+
+
 def test_a_driver_that_has_begun_no_batch_is_not_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strikes, "QUIET_S_MAX", 0.01)
     killed = list[str]()

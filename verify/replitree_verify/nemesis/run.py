@@ -132,6 +132,8 @@ def run(connection: Connection, plan: Plan, folder: Path, say: Callable[[str], o
             opened.callback(driver.close)
             driver.launch()
             files.append(driver.history)
+            # The seconds of the plan are those in which it can be killed, too.
+            driver.wait_begun()
         faults: tuple[NemesisFault, ...] = plan.faults
         if driver is not None:
             faults = (*faults, DriverFault(driver))

@@ -44,6 +44,9 @@ HOLD_S = 5.0
 DRAIN_S_MAX = 240.0
 """How long the last driver may take to bring the stream out to the end of the log, in seconds; it may start Java first."""
 
+BEGIN_S_MAX = 300.0
+"""How long the first driver may take until it has begun a batch, in seconds."""
+
 LOOK_S = 0.2
 
 
@@ -125,6 +128,21 @@ class SparkDriver:
     def has_begun(self) -> bool:
         """Whether the driver of the moment has begun a batch of the stream in."""
         return self._process is not None and last_batch(self._offsets) > self._begun
+
+    def wait_begun(self) -> None:
+        """Wait until the driver of the moment has begun a batch: on a busy machine Java alone may take minutes.
+
+        Raises
+        ------
+        RunFailed
+            It has ended by itself, or has not begun within `BEGIN_S_MAX`.
+        """
+        end = time.monotonic() + BEGIN_S_MAX
+        while not self.has_begun():
+            self.check()
+            if time.monotonic() >= end:
+                raise RunFailed(f"the Spark driver has begun no batch within {BEGIN_S_MAX:g} s; its log is {self.log}")
+            time.sleep(LOOK_S)
 
     def kill(self) -> None:
         """Kill the driver with its Java (SIGKILL)."""
