@@ -235,9 +235,6 @@ def sharded(
         typer.Option("--blocks", metavar="N", min=1, help="With kills: write so many blocks, however long it takes."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="With kills: which servers are killed.")] = 1,
-    growth: Annotated[
-        bool, typer.Option("--growth", help="Only what inserts cost by the shards that they touch and that exist.")
-    ] = False,
     folder: Folder = None,
     as_json: Json = False,
 ) -> None:
@@ -254,7 +251,15 @@ def sharded(
         report = run.run_torn(peer=peer is not None, limits=limits, seed=seed, say=_say, folder=_made(folder))
         _print(report, as_json=as_json)
         return
-    _print(run.run_sharded(rounds=rounds, say=_say, folder=_made(folder), growth=growth), as_json=as_json)
+    _print(run.run_sharded(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
+@app.command("growth")
+def growth(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
+    """Measure what an insert costs by the shards that it touches and those that exist, and derive it for 1 to 64 shards."""
+    from replitree_bench import run
+
+    _print(run.run_growth(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
 @app.command("quorum")

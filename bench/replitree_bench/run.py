@@ -205,10 +205,8 @@ def run_levels(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     from replitree_bench.table.levels import LevelBench
 
     with _cluster(folder) as (cluster, _), closing(LevelBench(cluster)) as bench:
-        found = []
-        for number in range(rounds):
-            say(f"round {number + 1} of {rounds}")
-            found.append(bench.measure(number))
+        say(f"{rounds} rounds")
+        found = list(map(bench.measure, range(rounds)))
     return Report("levels", medians(found), {}, rounds, "", _NOTES["levels"])
 
 
@@ -222,32 +220,34 @@ def run_quorum(*, peer: bool, rounds: int, say: Say, folder: Path | None = None)
         if peer:
             theirs, name = _peer(stack, cluster, place)
             systems.append(theirs)
-        found = inserts.in_turn(
-            systems,
-            rounds,
-            lambda system, number: quorum.measure(
-                system, number, many=quorum.INSERTS_MANY if isinstance(system, Ours) else quorum.INSERTS_MANY_PEER
-            ),
-            say,
-        )
+
+        def measure(system: Ours | Peer, number: int) -> dict[str, float]:
+            many = quorum.INSERTS_MANY if isinstance(system, Ours) else quorum.INSERTS_MANY_PEER
+            return quorum.measure(system, number, many=many)
+
+        found = inserts.in_turn(systems, rounds, measure, say)
     return Report("quorum", medians(found[0]), medians(found[1]) if peer else {}, rounds, name, _NOTES["quorum"])
 
 
-def run_sharded(*, rounds: int, say: Say, folder: Path | None = None, growth: bool = False) -> Report:
-    """Measure inserts into sharded tables, and reads of them; or their growth: see `replitree_bench.shards.sharded`."""
-    from replitree_bench.shards.sharded import CutBench, ShardedBench, growth_report
+def run_growth(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure how inserts into sharded tables grow with the shards: see `replitree_bench.shards.growth`."""
+    from replitree_bench.shards.sharded import growth_report
 
     with _cluster(folder) as (cluster, _):
-        if growth:
-            return growth_report(cluster, rounds, say)
+        return growth_report(cluster, rounds, say)
+
+
+def run_sharded(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure inserts into sharded tables, and reads of them: see `replitree_bench.shards.sharded`."""
+    from replitree_bench.shards.sharded import CutBench, ShardedBench
+
+    with _cluster(folder) as (cluster, _):
         # Reads first: after inserts into many shards the replicas merge for a while.
         say("reads at cuts")
         read = list(map(CutBench(cluster).measure, range(rounds)))
-        say("creating the tables")
-        bench, found = ShardedBench(cluster), []
-        for number in range(rounds):
-            say(f"round {number + 1} of {rounds}")
-            found.append(read[number] | bench.measure(number))
+        say("inserts into tables of 1 to 64 shards")
+        bench = ShardedBench(cluster)
+        found = [each | bench.measure(number) for number, each in enumerate(read)]
     return Report("sharded", medians(found), {}, rounds, "", _NOTES["sharded"])
 
 

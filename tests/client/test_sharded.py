@@ -14,7 +14,7 @@ from replitree.client.admin.doctor import examine
 from replitree.client.connection import Connection
 from replitree.client.sharded.feed.consumer_table import ShardedConsumerTable
 from replitree.client.sharded.feed.feed_table import ShardedFeedTable
-from replitree.client.sharded.joint import JointInserter, JointInsertResult
+from replitree.client.sharded.insert.joint import JointInserter, JointInsertResult
 from replitree.client.sharded.sharded_aside import ShardedAsideTable
 from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
 from replitree.client.sharded.sharded_views import ShardedViewsTable
@@ -177,7 +177,7 @@ def test_rows_of_one_shard_take_one_request_and_the_same_token(connection: Conne
 
 
 def test_large_inserts_go_as_uploads(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replitree.client.sharded.joint.REQUEST_ROWS_MAX", 10)
+    monkeypatch.setattr("replitree.client.sharded.insert.joint.REQUEST_ROWS_MAX", 10)
     table = create(connection)
     assert table.insert(rows(0, 100)).outcome == "inserted"
     assert multiset(table.to_arrow()) == multiset(rows(0, 100))

@@ -152,3 +152,16 @@ def test_nothing_is_detached_while_buckets_move(connection: Connection, table: S
     resharding.begin_buckets(connection.catalog, "d", range(4), 0)
     assert table.detach_partition("all", command_id="aside").shards == done.shards, "it is in the logs already"
     assert MoveCarrier(connection.catalog, table.http, "d").run() is MoverEnd.DONE
+
+
+def test_views_do_not_see_attached_rows(connection: Connection) -> None:
+    table = connection.create_table("d", SCHEMA, order_by="k", partition_by="k", shard_by="k", buckets=16)
+    sums = connection.create_table("sums", "k bigint not null, n bigint", order_by="k", shard_by="k", shards=1)
+    table.create_view("v", "sums", {"k": "k % 2", "n": "count(*)"}, group_by="k")
+    table.insert(rows(0, 4))
+    wait_for(lambda: table.to_arrow().num_rows == 4, "all replicas have the rows")
+    table.detach_partition("2")
+    (aside,) = {each.name for each in table.detached()}
+    assert table.attach(aside).rows == 1
+    assert table.scan(level="linearizable").count() == 4
+    assert sorted(row["n"] for row in sums.to_arrow(level="linearizable").to_pylist()) == [2, 2]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from replitree.client.connection import Connection
-from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.insert.joint import JointInsertResult
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch, TableNotFound
@@ -253,7 +253,7 @@ def test_a_handle_with_older_columns_inserts_as_into_any_table(
 def test_large_inserts_split_by_older_columns_come_in(
     table: ShardedTable, other: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("replitree.client.sharded.joint.REQUEST_ROWS_MAX", 4)
+    monkeypatch.setattr("replitree.client.sharded.insert.joint.REQUEST_ROWS_MAX", 4)
     elsewhere = other.table("d")
     table.add_column("w", "bigint", default="7")
     assert elsewhere.insert(rows(40, 20)).outcome == "inserted"

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from replitree.client.connection import Connection
-from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.insert.joint import JointInsertResult
 from replitree.client.sharded.moving import resharding
 from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from replitree.client.connection import Connection
-from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.insert.joint import JointInsertResult
 from replitree.client.sharded.moving import resharding
 from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
@@ -85,7 +85,7 @@ def test_an_overwrite_without_rows_empties_all_shards(connection: Connection) ->
 
 def test_large_overwrites_go_as_uploads(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     table = create(connection)
-    monkeypatch.setattr("replitree.client.sharded.joint.REQUEST_ROWS_MAX", 10)
+    monkeypatch.setattr("replitree.client.sharded.insert.joint.REQUEST_ROWS_MAX", 10)
     assert table.insert(rows(100, 100), overwrite="all").outcome == "inserted"
     assert keys(table) == list(range(100, 200))
 

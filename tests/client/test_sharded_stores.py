@@ -15,11 +15,11 @@ from replitree.client.connection import Connection
 from replitree.client.insert.stored_upload import put_parts, reach
 from replitree.client.insert.terms import Terms
 from replitree.client.insert.upload import discard_upload
-from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.insert.joint import JointInsertResult
+from replitree.client.sharded.insert.split_rows import FilledUpload
 from replitree.client.sharded.moving import resharding
 from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.client.sharded.split_rows import FilledUpload
 from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout

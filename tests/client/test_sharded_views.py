@@ -8,7 +8,8 @@ import pytest
 
 from replitree.client.admin.doctor import examine
 from replitree.client.connection import Connection
-from replitree.client.sharded.joint import JointInserter, JointInsertResult
+from replitree.client.sharded.insert import held_rows, joint
+from replitree.client.sharded.insert.joint import JointInserter, JointInsertResult
 from replitree.client.sharded.moving import resharding
 from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
@@ -19,6 +20,7 @@ from replitree.protocol.core import layout
 from replitree.protocol.sharded.moves.carry import MoverEnd
 from replitree.protocol.sharded.shard_map import decode_map
 from replitree.protocol.sharded.views import ViewBeginning, read_beginning
+from replitree.storage.rewrite import slices
 from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
@@ -216,7 +218,7 @@ def test_large_inserts_go_through_the_view_as_uploads(
     table: ShardedTable, target: ShardedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table.create_view("v", "t", SUMS, group_by="g")
-    monkeypatch.setattr("replitree.client.sharded.joint.REQUEST_ROWS_MAX", 4)
+    monkeypatch.setattr("replitree.client.sharded.insert.joint.REQUEST_ROWS_MAX", 4)
     table.insert(rows(100, 200))
     assert_alike(table, target)
 
@@ -327,3 +329,31 @@ def test_doctor_tells_of_a_backfill_that_is_open(
     assert "replitree view backfill d v" in found[0].advice
     table.backfill_view("v")
     assert "backfill-open" not in {each.code for each in examine(connection.look_over())}
+
+
+def test_rows_that_go_through_files_are_seen_once(
+    table: ShardedTable, target: ShardedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.create_view("v", "t", SUMS, group_by="g")
+    monkeypatch.setattr(slices, "SLICE_ROWS_MAX", 50)
+    monkeypatch.setattr(held_rows, "SLICE_ROWS_MAX", 50)
+    monkeypatch.setattr(joint, "REQUEST_ROWS_MAX", 20)
+    for outcome in ("inserted", "duplicate"):
+        assert table.insert(rows(40, 400), token="large").outcome == outcome
+    assert table.scan(level="linearizable").count() == 440
+    assert sums(target, level="linearizable") == sums_of(table, level="linearizable")
+    # One insert has one row for each group, however many slices it had.
+    assert target.history(1)[0].rows == 5
+    unnamed = [table.insert(rows(1_000, 100)).outcome for _ in range(2)]
+    assert unnamed == ["inserted", "duplicate"]
+
+
+def test_what_replaces_rows_is_refused_beside_a_view(table: ShardedTable, target: ShardedTable) -> None:
+    at = table.cut_now("linearizable")
+    table.create_view("v", "t", SUMS, group_by="g")
+    with pytest.raises(BadInput, match="has materialised views"):
+        table.insert(rows(0, 5), overwrite="all")
+    with pytest.raises(BadInput, match="has materialised views"):
+        table.restore_to(at)
+    assert table.scan(level="linearizable").count() == 40
+    assert sums(target, level="linearizable") == sums_of(table, level="linearizable")

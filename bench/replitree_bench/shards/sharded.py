@@ -39,7 +39,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from replitree.client import Connection, Table
-from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.insert.joint import JointInsertResult
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import ReplitreeError
 from replitree.protocol.core import effects as fx

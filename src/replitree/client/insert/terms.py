@@ -80,6 +80,8 @@ class Terms:
         Time zone of timestamps that have none.
     batch
         The batch of a stream that the rows are, in the place of a token.
+    fires_views
+        Whether materialised views of a sharded table see the rows.
     shuffle, through
         Of rows that Spark's tasks write: as of `replitree.spark.write.write.insert_df`.
     """
@@ -90,6 +92,7 @@ class Terms:
     quorum: InsertQuorum | None = None
     zone: str = UTC
     batch: SentBatch | None = None
+    fires_views: bool = True
     shuffle: bool | None = None
     through: Through | None = None
 

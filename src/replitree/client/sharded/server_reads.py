@@ -16,7 +16,7 @@ import msgspec
 
 from replitree.client.read.read_options import CutPoint, ReadOptions
 from replitree.client.read.snapshot import Snapshot, SnapshotBody
-from replitree.client.sharded.one_server import OneServer
+from replitree.client.sharded.insert.one_server import OneServer
 from replitree.client.sharded.shard_table import ShardAnswer, ShardTable, left_s
 from replitree.errors import ReplitreeError
 from replitree.protocol.core.stamps import Zxid

@@ -123,7 +123,7 @@ class ShardedAsideTable(ShardedWholeTable):
         rows = pa.ipc.open_stream(body).read_all()
         content = content_hash(rows, self._definition.arrow_schema)
         token = f"attach {first.shard} {first.part} {content}"
-        done = self.insert_on_terms(rows, Terms(token, timeout_s))
+        done = self.insert_on_terms(rows, Terms(token, timeout_s, fires_views=False))
         for each in its:
             # One that stays aside can be attached again, and is a duplicate then.
             with suppress(Unavailable):

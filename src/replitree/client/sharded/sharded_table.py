@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from replitree.client.change.change_results import Killed, Mutation, OptimizeResult
     from replitree.client.read.partitions import PartitionInfo
-    from replitree.client.sharded.joint import JointInserter, JointInsertResult
+    from replitree.client.sharded.insert.joint import JointInserter, JointInsertResult
 
 OPTIMIZE_S = 3_600.0
 """How long merges that are asked for are waited for, in seconds."""
@@ -164,7 +164,7 @@ class ShardedTable(ShardedConsumerTable, ShardedViewsTable, ShardedAsideTable):
         ----------
         data, token, deduplicate, quorum, quorum_timeout_s, timezone, timeout_s
             As of `Table.insert`.  A token is one over all shards, and the quorum is one in each shard.  Without a token, the
-            same rows in the same order make a duplicate.  The rows are held in memory.
+            same rows in the same order make a duplicate.  Many rows go through temporary files (`tempfile.gettempdir`).
         txn_app_id, txn_version
             As there.
         merge_schema
@@ -234,7 +234,7 @@ class ShardedTable(ShardedConsumerTable, ShardedViewsTable, ShardedAsideTable):
         """What inserts into all shards by one commit, with the columns that this handle knows."""
         found = self._joint
         if found is None:
-            from replitree.client.sharded.joint import JointInserter
+            from replitree.client.sharded.insert.joint import JointInserter
 
             found = JointInserter(
                 self._definition, self._catalog, self._http, self._written_of_shard, self.inserter_into

@@ -1,7 +1,7 @@
 """The part of a sharded table that has materialised views: create, list, fill and drop them.
 
 Views are nodes of coordination, which the client changes by itself (`replitree.protocol.sharded.views`).  The client that
-inserts computes them (`replitree.client.sharded.joint`).
+inserts computes them (`replitree.client.sharded.insert.joint`).
 
 A backfill reads the source at the cut at which the view begins, and inserts what the view makes of it into the target, by one
 insert that also marks the view as filled.  A tag keeps that cut until then.  Any client can continue a backfill that was cut
@@ -46,7 +46,7 @@ from replitree.wire.prepared_share import FilledView
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from replitree.client.sharded.joint import JointInserter
+    from replitree.client.sharded.insert.joint import JointInserter
     from replitree.protocol.core.views import ViewValue
     from replitree.storage.schema.definition import TableDefinition
 

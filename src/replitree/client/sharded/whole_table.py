@@ -57,7 +57,7 @@ from replitree.protocol.upkeep.tags import check_tag_name
 
 if TYPE_CHECKING:
     from replitree.client.sharded.cut_reads import Shards
-    from replitree.client.sharded.joint import JointInsertResult
+    from replitree.client.sharded.insert.joint import JointInsertResult
     from replitree.client.sharded.shard_table import ShardTable
     from replitree.client.sharded.sharded_history import ShardedHistoryEntry
     from replitree.client.sharded.sharded_status import ShardedStatus
@@ -221,7 +221,7 @@ class ShardedWholeTable(Table):
     @override
     def emptied(self, result: InsertResult, timeout_s: float = TIMEOUT_S) -> JointInsertResult:
         """Finish an insert that replaces the whole table, as of `Table.emptied`: without rows, all shards are emptied."""
-        from replitree.client.sharded.joint import JointInsertResult
+        from replitree.client.sharded.insert.joint import JointInsertResult
 
         if isinstance(result, JointInsertResult) and result.outcome != "empty":
             return result

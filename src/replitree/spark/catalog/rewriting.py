@@ -49,7 +49,7 @@ from pyspark.sql.types import StructField, StructType
 from replitree.client.change.rewrite import Isolation, RewritePlan, begun_rewrite
 from replitree.client.insert.upload import send_file
 from replitree.client.read.snapshot import Snapshot, SnapshotPart
-from replitree.client.sharded.joint_rewrite import ShardedRewrite, begun_sharded_rewrite
+from replitree.client.sharded.insert.joint_rewrite import ShardedRewrite, begun_sharded_rewrite
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.sharded.union import ShardedSnapshot, not_yet, shards_of
 from replitree.client.table import Table

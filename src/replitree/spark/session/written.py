@@ -98,7 +98,7 @@ def include_written(table: Table, driver: Writer | None = None) -> None:
 
 def note_inserted(table: Table, result: InsertResult, driver: Writer | None = None) -> None:
     """Note what an insert has written, into a sharded table in each shard; `driver` as `note_written`."""
-    from replitree.client.sharded.joint import JointInsertResult
+    from replitree.client.sharded.insert.joint import JointInsertResult
 
     indexes = dict(result.shards) if isinstance(result, JointInsertResult) else {table.name: result.counts_at}
     for each in tables_of(table):

@@ -41,9 +41,9 @@ from replitree import private
 from replitree.client.insert.stored_upload import Tags
 from replitree.client.insert.terms import Terms
 from replitree.client.insert.upload import Upload, discard_upload, renewed
-from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.insert.joint import JointInsertResult
+from replitree.client.sharded.insert.split_rows import FilledUpload
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.client.sharded.split_rows import FilledUpload
 from replitree.client.table import Table
 from replitree.client.transport.stored import Through
 from replitree.decoding import msgpack_decoder

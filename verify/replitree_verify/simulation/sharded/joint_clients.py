@@ -1,4 +1,4 @@
-"""Clients of a simulated sharded table: one inserts over shards as `client.sharded.joint` does, one reads at cuts.
+"""Clients of a simulated sharded table: one inserts over shards as `client.sharded.insert.joint` does, one reads at cuts.
 
 Requests and answers take a while, and may be lost; a client that hears nothing in time asks again, under the same token.
 """
@@ -223,7 +223,7 @@ class JointClient:
         return tuple((self._token, bucket) for bucket in self._buckets if self._owners[bucket] == shard)
 
     def _send_to_one(self, turn: int, version: int) -> None:
-        """Send the rows of all shards to one server, as `client.sharded.joint` does where one has all shards."""
+        """Send the rows of all shards to one server, as `client.sharded.insert.joint` does where one has all shards."""
         town = self._town
         pieces = {shard: self._pieces_of(shard) for shard in self._pieces}
         asked = RowsOfAll(self._token, version, pieces, town.back(lambda told: self._hear(turn, None, told)))

@@ -5,7 +5,7 @@ The map says which views there are.  What was read of both is kept until a commi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -14,6 +14,7 @@ from msgspec import UNSET
 
 from replitree.client.insert.insert import TableInserter
 from replitree.client.insert.upload import Upload
+from replitree.client.sharded.insert.held_rows import HeldRows
 from replitree.client.sharded.sharded_catalog import read_map
 from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.routing import Router
@@ -27,7 +28,7 @@ from replitree.storage.schema.row_buckets import split_by_shard
 from replitree.wire.prepared_share import FilledView
 
 if TYPE_CHECKING:
-    from replitree.client.sharded.joint import JointInserter
+    from replitree.client.sharded.insert.joint import JointInserter
     from replitree.protocol.core.views import ViewValue
     from replitree.storage.sql.view import CheckedView
 
@@ -90,6 +91,11 @@ class SplitRows:
         rows = {at: piece for at, piece in self.pieces.items() if isinstance(piece, pa.Table)}
         return rows if self.fills is None and all(not at.table for at in self.pieces) else None
 
+    @property
+    def bytes(self) -> int:
+        """How many bytes the rows have, but for those in uploads."""
+        return sum(piece.nbytes for piece in self.pieces.values() if isinstance(piece, pa.Table))
+
     def router(self, at: At) -> tuple[Router, TableInserter]:
         """Return what finds the replicas of a shard, and what fills uploads for it."""
         return self.tables[at.table].inserter_of(at.shard)
@@ -150,26 +156,37 @@ class RowSplitter:
         self._known = known
         return known
 
-    def split(self, rows: pa.Table, own: JointInserter, fills: FilledView | None) -> SplitRows:
+    def known(self) -> MapWithViews:
+        """Return what `read` has returned last, or what it returns now; raises as it does."""
+        return self._known or self.read()
+
+    def split(
+        self, held: HeldRows, own: JointInserter, fills: FilledView | None, *, fires_views: bool = True
+    ) -> SplitRows:
         """Split rows by the map, and what views make of them by the maps of their targets.
 
         Parameters
         ----------
-        rows
-            In the definition's schema.
+        held
+            The rows, in the definition's schema.
         own, fills
             What inserts into this table, and the view whose earlier rows these are.
+        fires_views
+            Whether views see the rows.
 
         Raises
         ------
         ViewFailed
             A view has no value for a row.  Others as of `read`.
+        OSError
+            As of `HeldRows`.
         """
-        known = self._known or self.read()
-        pieces = {At("", each.shard): each.rows for each in split_by_shard(rows, self._definition, known.map)}
+        known = self.known()
+        of_shards = held.split(lambda some: split_by_shard(some, self._definition, known.map))
+        pieces = {At("", shard): rows for shard, rows in of_shards.items()}
         versions, tables = {"": int(known.version)}, {"": own}
-        for name, target, views in known.views:
-            made = pa.concat_tables([view.rows(rows) for view in views])
+        for name, target, views in known.views if fires_views else ():
+            made = HeldRows(_made(views, held), target.definition.arrow_schema)
             there = target.splitter.split(made, target, None)
             versions[name], tables[name] = there.versions[""], target
             pieces |= {At(name, at.shard): piece for at, piece in (there.plain_rows or {}).items()}
@@ -191,6 +208,21 @@ class RowSplitter:
                     f"materialised view {view.name} of {self._definition.name} can't be computed: {error}"
                 ) from error
         return tuple(ViewsInto(name, target, tuple(those)) for name, (target, those) in found.items())
+
+
+def _made(views: Sequence[CheckedView], held: HeldRows) -> Iterator[pa.Table]:
+    """Give what views make of rows.  Those that group have one row for each group, however many slices there are."""
+    groups: list[list[pa.Table]] = [[] for _ in views]
+    for some in held.slices():
+        for view, of_view in zip(views, groups, strict=True):
+            rows = view.rows(some)
+            if view.command.group_by and not held.is_in_memory:
+                of_view.append(rows)
+            else:
+                yield rows
+    for view, of_view in zip(views, groups, strict=True):
+        if of_view:
+            yield view.regrouped(pa.concat_tables(of_view))
 
 
 __all__ = ["At", "FilledUpload", "MapWithViews", "Piece", "RowSplitter", "SplitRows"]

@@ -22,9 +22,9 @@ import msgspec
 from replitree.client.change.rewrite import TRIES, RewritePlan, begun_rewrite
 from replitree.client.insert.terms import Terms
 from replitree.client.read.scan import FRAME_LEASE_S
-from replitree.client.sharded.joint import JointInsertResult
+from replitree.client.sharded.insert.joint import JointInsertResult
+from replitree.client.sharded.insert.split_rows import FilledUpload
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.client.sharded.split_rows import FilledUpload
 from replitree.client.sharded.union import ShardedSnapshot
 from replitree.errors import ConcurrentChange, Unavailable
 from replitree.protocol.sharded.places import shard_number

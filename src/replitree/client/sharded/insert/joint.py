@@ -25,7 +25,8 @@ time is up                                          `OutcomeUnknown` when in dou
 Going on after a doubt is right because every try has the same token, which is one over all shards: a replica that finds it
 taken answers "duplicate".  Without a token of the caller, it is a hash of the rows in the order in which they were given.
 
-The rows of one insert are held in memory until it is over, because a changed map needs them once more.
+The rows of one insert are held until it is over, because a changed map needs them once more
+(`replitree.client.sharded.insert.held_rows`).
 
 *Uploads.*  The tasks of a Spark job stage the rows of each shard in an upload at one replica, and the driver begins with step 2
 (`JointInserter.commit_uploads`).  It has no rows that it could prepare anew: when the map has changed, or a replica with an
@@ -43,21 +44,24 @@ steps above, never the one request.  A map with other views counts as changed.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import BoundedSemaphore
 from typing import Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 import msgspec
 import pyarrow as pa
 
-from replitree.client.insert.insert import REQUEST_BYTES_MAX, REQUEST_ROWS_MAX, TableInserter
+from replitree.client.insert.insert import REQUEST_BYTES_MAX, REQUEST_ROWS_MAX, STORED_BYTES_PER_S, TableInserter
 from replitree.client.insert.terms import InsertResult, Terms, Written
-from replitree.client.sharded.one_server import OneServer
+from replitree.client.sharded.insert.held_rows import HeldRows
+from replitree.client.sharded.insert.one_server import OneServer
+from replitree.client.sharded.insert.split_rows import At, FilledUpload, RowSplitter, SplitRows
 from replitree.client.sharded.side_by_side import SideBySide
-from replitree.client.sharded.split_rows import At, FilledUpload, RowSplitter, SplitRows
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.client.transport.routing import ATTEMPT_S_MAX, Router
@@ -81,7 +85,10 @@ from replitree.wire.prepared_share import FilledView
 from replitree.wire.sent_batch import SentBatch
 
 KEEP_S = 600.0
-"""How long a replica keeps what it has prepared, in seconds: longer than the other shards take, and their commit."""
+"""How long a replica keeps few rows that it has prepared, in seconds: longer than the other shards take, and their commit."""
+
+KEEP_S_MAX = 3_600.0
+"""The longest that it keeps any, in seconds."""
 
 PAUSE_S = 0.05
 """Pause before the next try of a commit, in seconds."""
@@ -188,15 +195,16 @@ class JointInserter:
         self.splitter = RowSplitter(definition, catalog, inserter)
         self._inserters: dict[Shard, tuple[Router, TableInserter]] = {}
         self._beside, self._server = SideBySide(), OneServer()
+        self._filling = BoundedSemaphore(os.cpu_count() or 1)
 
     def insert(self, data: Any, terms: Terms) -> JointInsertResult:
         """Insert rows: see `ShardedTable.insert`."""
-        slices = [each.rows for each in cut(data, self._definition, terms.zone)]
-        if not slices:
+        schema = self._definition.arrow_schema
+        held = HeldRows((each.rows for each in cut(data, self._definition, terms.zone)), schema)
+        if not held.rows.num_rows:
             return JointInsertResult(None, 0, "empty", terms.token)
-        rows = pa.concat_tables(slices)
-        token = terms.batch or terms.token or f"content-{content_hash(rows, self._definition.arrow_schema)}"
-        return self._insert_rows(rows, token, terms)
+        token = terms.batch or terms.token or f"content-{content_hash(held.rows, schema)}"
+        return self._insert_rows(held, token, terms)
 
     def fill(self, rows: pa.Table, view: FilledView, token: str, timeout_s: float) -> JointInsertResult:
         """Insert the rows from before a materialised view, in the definition's schema, and mark it as filled: once.
@@ -208,14 +216,18 @@ class JointInserter:
         OutcomeUnknown, Unavailable
             As of `insert`.
         """
-        return self._insert_rows(rows, token, Terms(token, timeout_s), view)
+        held = HeldRows((rows,), self._definition.arrow_schema)
+        return self._insert_rows(held, token, Terms(token, timeout_s), view)
 
     def _insert_rows(
-        self, rows: pa.Table, token: str | SentBatch, terms: Terms, fills: FilledView | None = None
+        self, held: HeldRows, token: str | SentBatch, terms: Terms, fills: FilledView | None = None
     ) -> JointInsertResult:
         deadline = time.monotonic() + terms.timeout_s
         while True:
-            split = self.splitter.split(rows, self, fills)
+            split = self.splitter.split(held, self, fills, fires_views=terms.fires_views)
+            if not held.is_in_memory:
+                # The time limit is for waiting; writing files is work.
+                deadline = time.monotonic() + terms.timeout_s
             if len(split.versions) > 1 and (terms.quorum is not None or terms.overwrite is not None):
                 problem = "can't wait for a quorum" if terms.overwrite is None else "of what is overwritten would stay"
                 raise BadInput(
@@ -223,12 +235,12 @@ class JointInserter:
                     " without overwriting; nothing was inserted"
                 )
             few = split.plain_rows
-            is_one = few is not None and len(few) == 1 and _is_small(rows) and terms.overwrite is None
+            is_one = few is not None and len(few) == 1 and _is_small(held.rows) and terms.overwrite is None
             done = (self._insert_one if is_one else self._insert)(split, token, terms, deadline)
             if done is not None:
                 break
             self.splitter.read()
-        return self._result(done, rows.num_rows, split, terms)
+        return self._result(done, held.rows.num_rows, split, terms)
 
     def commit_uploads(
         self, filled: Mapping[Shard, FilledUpload], version: int, terms: Terms
@@ -335,9 +347,11 @@ class JointInserter:
             return None if whole.outcome == "map_changed" else whole
         try:
             while True:
-                missing = [at for at in pieces if at not in shares]
+                missing, began = [at for at in pieces if at not in shares], time.monotonic()
                 for share in self._prepare(split, missing, deadline):
                     shares[share.at] = share
+                # Only few rows are not written into files, and they take no time to speak of.
+                deadline += time.monotonic() - began if split.bytes > REQUEST_BYTES_MAX else 0
                 found = self._commit(split, shares, terms, deadline, doubt)
                 if found is not None and found.outcome != "participant_gone":
                     if found.outcome == "inserted":
@@ -425,7 +439,8 @@ class JointInserter:
     def _prepare_one(self, split: SplitRows, at: At, seconds: float) -> _PreparedShare:
         (router, inserter), rows = split.router(at), split.pieces[at]
         name, version = inserter.definition.name, split.versions[at.table]
-        said = {"map_version": str(version), "keep_s": f"{KEEP_S:g}", "of": inserter.definition.table_id}
+        keep_s = min(KEEP_S_MAX, KEEP_S + split.bytes / STORED_BYTES_PER_S)
+        said = {"map_version": str(version), "keep_s": f"{keep_s:g}", "of": inserter.definition.table_id}
         said |= {"coordinates": "true"} if at == min(split.pieces) else {}
         query = urlencode(said)
         if not isinstance(rows, FilledUpload) and _is_small(rows):
@@ -436,11 +451,12 @@ class JointInserter:
                 return _PreparedShare(at, replica, answer.decode(dict[str, Any]))
 
             return router.ask(send, timeout_s=seconds)
-        filled = (
-            rows
-            if isinstance(rows, FilledUpload)
-            else FilledUpload(*inserter.fill(cut(rows, inserter.definition), seconds))
-        )
+        if isinstance(rows, FilledUpload):
+            filled = rows
+        else:
+            # Each has a slice in memory.
+            with self._filling:
+                filled = FilledUpload(*inserter.fill(cut(rows, inserter.definition), seconds))
         upload, path = filled.upload, f"{filled.upload.route}/prepare?{query}"
         wish: Mapping[str, Any] = {"manifests": filled.manifests, "pieces": upload.pieces, "tags": upload.tags}
         if filled.rewrite is not None:
