@@ -27,6 +27,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     "COLUMNS": "the table and all its shards have the same columns, and an entry knows those that hold where it lies",
     "SETTINGS": "the settings of the table and of every shard are what the commands in the logs have made of them",
     "FREED": "a token is taken once between two drops of everything, and a duplicate has rows that no earlier drop has removed",
+    "MOVING": "no partition is detached, and no row rewritten, while buckets move",
     "OWN": "no command comes into the logs of a later table of the name",
 }
 
@@ -35,12 +36,12 @@ DESCRIPTIONS: Mapping[str, str] = {
 class Give:
     """A client gives a command to the replica in a seat; equal ids name one command.
 
-    "storage" is a change of settings after which the table has an object store.
+    "storage" is a change of settings after which the table has an object store; "detach" keeps every partition aside.
     """
 
     seat: Literal["a", "b"]
     id: str
-    kind: Literal["mutate", "alter", "settings", "storage", "drop"] = "mutate"
+    kind: Literal["mutate", "alter", "settings", "storage", "drop", "detach"] = "mutate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,8 @@ class Model(Declaration):
         Whether an insert under that token has come before, and everything was dropped.
     grows
         Whether a third shard comes at some moment.
+    moves
+        Whether buckets begin to move at some moment.
     rolls
         The shards whose log goes on below another parent.
     retakes
@@ -81,6 +84,7 @@ class Model(Declaration):
     inserts: int = 0
     is_emptied: bool = False
     grows: bool = False
+    moves: bool = False
     rolls: tuple[int, ...] = ()
     retakes: tuple[str, ...] = ()
     forgets: bool = False
@@ -195,6 +199,14 @@ MODELS = (
         probes=("given", "refused", "applied late"),
     ),
     Model(
+        "commands_moved",
+        "partitions are detached while buckets begin to move, and the answer of a commit is lost",
+        gives=(Give("a", "m", "detach"), Give("b", "n")),
+        moves=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("given", "refused", "applied late"),
+    ),
+    Model(
         "commands_copied",
         "rows are copied while two commands are given",
         gives=(Give("a", "m"), Give("b", "n", "alter")),
@@ -272,6 +284,15 @@ MODELS = (
         copies=True,
         faults={Fault.UNKNOWN: 1},
         probes=("JointInserted", "copied", "copy refused", "applied late"),
+    ),
+    Model(
+        "rewrites_moved",
+        "parts are rewritten while buckets begin to move",
+        gives=(),
+        rewrites=1,
+        moves=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("JointInserted", "NotInserted", "applied late"),
     ),
     Model(
         "rewrites_cleaned",

@@ -40,8 +40,8 @@ def parts_in(tree: Tree, shard: TablePlace) -> PartSet:
     return parts
 
 
-def rewrite_of(number: int, tree: Tree, replicas: Sequence[Replica]) -> JointInsert:
-    """Return a rewrite of the first part of both shards, as its client finds them now, by the first map."""
+def rewrite_of(number: int, tree: Tree, replicas: Sequence[Replica], by: fx.Version) -> JointInsert:
+    """Return a rewrite of the first part of both shards, as its client finds them now, by a version of the map."""
     participants, shards = list[Participant](), list[RewrittenShard]()
     for shard, replica in enumerate(replicas):
         log = log_in(tree, replica.table)
@@ -52,7 +52,7 @@ def rewrite_of(number: int, tree: Tree, replicas: Sequence[Replica]) -> JointIns
         participants.append(Participant(*terms, is_apart=bool(shard), results=results))
         shards.append(RewrittenShard(next_index(*log[-1]) if log else START))
     joint, token = fx.JointId(f"r-{number}"), fx.BlockId(f"r{number}")
-    return JointInsert(joint, PLACE, token, fx.Version(0), tuple(participants), rewrites=tuple(shards))
+    return JointInsert(joint, PLACE, token, by, tuple(participants), rewrites=tuple(shards))
 
 
 def merge_in(tree: Tree, shard: TablePlace) -> tuple[fx.Create, ...]:

@@ -70,6 +70,8 @@ def wrong(model: Model, state: CommandsState) -> Iterator[str]:
     for asked, count in zip(model.gives, state.counts, strict=True):
         if count > 1:
             yield f"ONCE: {count} commits have brought {asked.id}"
+    if state.came_while_moving:
+        yield "MOVING: partitions were detached, or rows rewritten, while buckets moved"
     if state.wrong_copy:
         yield "COUNTED: a command had come that the copy did not know"
     for number, (asked, told) in enumerate(zip(model.gives, state.told, strict=True)):

@@ -17,6 +17,7 @@ from replitree.protocol.core.entries import (
     Command,
     DropEntry,
     MutateEntry,
+    RewriteEntry,
     StorageEntry,
     encode_entry,
 )
@@ -35,7 +36,7 @@ from replitree.protocol.sharded.joint_batch import insert_named
 from replitree.protocol.sharded.joint_insert import JointInsert, JointInserted, JointOutcome, joint_insert
 from replitree.protocol.sharded.prepare import Participant
 from replitree.protocol.sharded.removal import begin_drop
-from replitree.protocol.sharded.shard_map import Shard, ShardMap, encode_map, first_map
+from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, encode_map, first_map, moving, rebalanced
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree_verify.commands.logs import (
     NAME,
@@ -137,6 +138,8 @@ class CommandsState(NamedTuple):
         Commits that are on their way.
     is_anew
         Whether the table is a later one.
+    came_while_moving
+        Whether partitions were detached, or rows rewritten, while buckets moved.
     """
 
     tree: Tree
@@ -153,6 +156,7 @@ class CommandsState(NamedTuple):
     copy: Copy | None = None
     wrong_copy: bool = False
     is_anew: bool = False
+    came_while_moving: bool = False
 
     @property
     def key(self) -> CommandsState:
@@ -193,6 +197,8 @@ def give(replica: Replica, asked: Give) -> Stage:
             wanted = ShardsCommand(entry, columns=(node.value + asked.id.encode(), node.version))
         elif asked.kind == "drop":
             wanted = ShardsCommand(DropEntry(replica.name, command, EVERY_PARTITION))
+        elif asked.kind == "detach":
+            wanted = ShardsCommand(DropEntry(replica.name, command, EVERY_PARTITION, detach=True))
         elif asked.kind == "settings":
             wanted = ShardsCommand(StorageEntry(replica.name, command, "local"), settings=settings_of)
         elif asked.kind == "storage":
@@ -260,6 +266,15 @@ def grown(tree: Tree) -> tuple[fx.Operation, ...]:
     )
 
 
+def moved(_: Tree) -> tuple[fx.Operation, ...]:
+    """Return the commit by which buckets begin to move to the second shard."""
+    after = rebalanced(map_of(2), {Shard(0): 1, Shard(1): 3})
+    return (fx.Set(layout.shard_map(PLACE), encode_map(moving(map_of(2), after)), fx.ANY_VERSION),)
+
+
+CHANGES_OF_MAP = {"grow": ("a third shard comes", grown), "move": ("buckets begin to move", moved)}
+
+
 # --- the search -------------------------------------------------------------------------------------------------------------
 
 
@@ -281,7 +296,7 @@ class Space(small_search.Space[CommandsState]):
     def first(self) -> CommandsState:
         model, count = self.model, len(self.model.gives)
         joints = model.inserts + len(model.overwrites) + model.rewrites
-        once = (("grow", model.grows), ("forget", model.forgets), ("drop", model.is_dropped))
+        once = (("grow", model.grows), ("move", model.moves), ("forget", model.forgets), ("drop", model.is_dropped))
         waits = {(what, "") for what, is_there in once if is_there}
         waits |= {("roll", str(shard)) for shard in model.rolls} | {("clean", str(shard)) for shard in model.cleans}
         waits |= {("retake", seat) for seat in model.retakes} | {("merge", str(shard)) for shard in model.merges}
@@ -393,7 +408,13 @@ class Space(small_search.Space[CommandsState]):
         counts = tuple(
             count + (asked.id in before) for asked, count in zip(self.model.gives, state.counts, strict=True)
         )
-        return state._replace(tree=tree, counts=counts)
+        node = state.tree.get(layout.shard_map(PLACE))
+        is_moving = node is not None and bool(decode_map(node.value, "").moves)
+        entries = (entry for shard in map(shard_of, range(3)) for _, entry in fresh_in(state.tree, tree, shard))
+        wrong = any(isinstance(each, RewriteEntry) or (isinstance(each, DropEntry) and each.detach) for each in entries)
+        return state._replace(
+            tree=tree, counts=counts, came_while_moving=state.came_while_moving or (is_moving and wrong)
+        )
 
     # --- what else happens ------------------------------------------------------------------------------------------------
 
@@ -403,7 +424,9 @@ class Space(small_search.Space[CommandsState]):
         if place == NOT_BEGUN:
             begun, later = joint_of(number), number - self.model.inserts
             if later >= len(self.model.overwrites):
-                begun = rewrite_of(number, state.tree, REPLICAS)
+                known = state.tree.get(layout.shard_map(PLACE)) if self.model.moves else None
+                by = fx.Version(0) if known is None else known.version
+                begun = rewrite_of(number, state.tree, REPLICAS, by)
             elif later >= 0:
                 begun = overwrite_of(number, self.model.overwrites[later], state.tree)
             place = self._kernel.begin(insert, begun)
@@ -458,8 +481,9 @@ class Space(small_search.Space[CommandsState]):
         shards = shards_in(state.tree)
         for what, which in sorted(state.waits):
             after = state._replace(waits=state.waits - {(what, which)})
-            if what == "grow" and shards:
-                yield "a third shard comes", self._after(after, committed(state.tree, grown(state.tree)))
+            if what in CHANGES_OF_MAP and shards:
+                changes, change = CHANGES_OF_MAP[what]
+                yield changes, self._after(after, committed(state.tree, change(state.tree)))
             elif what == "roll" and shards:
                 seat = int(which)
                 rolling = roll_over(REPLICAS[seat], fx.Epoch(state.processes[seat].epoch or 0))
