@@ -25,7 +25,7 @@ from replitree.errors import BadInput, InvalidName, OutcomeUnknown, SchemaMismat
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
-from tests.replica.fixtures import cluster_and_connection
+from tests.replica.fixtures import cluster_and_connection, hosted_everywhere
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
 
@@ -262,18 +262,18 @@ def test_each_shard_is_merged_by_itself(connection: Connection) -> None:
 def test_merges_are_paused_in_all_shards(connection: Connection, cluster: InProcessCluster) -> None:
     table = create(connection)
 
-    hosted = [(node, name) for node in cluster.nodes for name in table.info.names]
-    wait_for(lambda: all(cluster.is_active(*each) for each in hosted), "all replicas host all shards")
-
     def paused() -> list[bool]:
-        return [node.get("status", name)["merges_paused"] for node, name in hosted]
+        return [
+            node.get("status", name)["merges_paused"] for node, name in hosted_everywhere(cluster, *table.info.names)
+        ]
 
     assert (table.pause_merges(), paused()) == (("r1", "r2"), [True] * 4)
     assert (table.resume_merges(), paused()) == (("r1", "r2"), [False] * 4)
 
 
-def test_a_quorum_is_one_in_every_shard(connection: Connection) -> None:
+def test_a_quorum_is_one_in_every_shard(connection: Connection, cluster: InProcessCluster) -> None:
     table = create(connection)
+    hosted_everywhere(cluster, *table.info.names)
     assert table.insert(rows(0, 20), quorum=2).outcome == "inserted"
     assert table.scan().count() == 20
 

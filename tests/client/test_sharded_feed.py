@@ -26,6 +26,7 @@ from replitree.protocol.sharded.cut import parse_cut
 from replitree.protocol.sharded.moves.carry import MoverEnd
 from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired, SchemaChanged, TableReplaced
 from tests.client.lost_entries import lose_second_entry
+from tests.replica.fixtures import hosted_everywhere
 from tests.replica.inprocess import InProcessCluster, wait_for
 
 DAY = "1 day"
@@ -109,8 +110,11 @@ def mover(connection: Connection) -> MoveCarrier:
     return MoveCarrier(connection.catalog, connection.table("d").http, "d")
 
 
-def test_rows_at_a_later_cut_are_those_before_and_the_changes(connection: Connection) -> None:
+def test_rows_at_a_later_cut_are_those_before_and_the_changes(
+    connection: Connection, cluster: InProcessCluster
+) -> None:
     table = create(connection, partition_by="bucket(2,k)")
+    hosted_everywhere(cluster, *table.info.names)
     followed = Followed(table)
     table.insert(rows(0))
     followed.note()
@@ -150,8 +154,11 @@ def test_what_one_commit_has_done_in_all_shards_is_one_version(connection: Conne
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_the_feed_between_any_cuts_is_the_difference_of_what_they_show(connection: Connection, seed: int) -> None:
+def test_the_feed_between_any_cuts_is_the_difference_of_what_they_show(
+    connection: Connection, cluster: InProcessCluster, seed: int
+) -> None:
     random, table = Random(seed), create(connection, partition_by="bucket(2,k)")
+    hosted_everywhere(cluster, *table.info.names)
     followed, at = Followed(table), 0
     resharding.begin_buckets(connection.catalog, "d", range(4), 1)
     steps = mover(connection).steps()

@@ -21,9 +21,8 @@ from replitree.protocol.membership.table import join_table
 from replitree.protocol.upkeep.clean_blocks import Window
 from replitree.protocol.upkeep.clean_tokens import clean_tokens
 from replitree.wire.sent_batch import SentBatch
-from tests.replica.fixtures import cluster_and_connection
+from tests.replica.fixtures import cluster_and_connection, hosted_everywhere
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
-from tests.waiting import wait_for
 
 PLACE = layout.sharded(ROOT, "d")
 NAMES = ("d~0", "d~1")
@@ -187,7 +186,7 @@ def test_a_batch_with_a_quorum_is_inserted_once(table: ShardedTable, cluster: In
 def test_a_batch_whose_quorum_was_not_reached_is_inserted_when_it_is_sent_again(
     table: ShardedTable, cluster: InProcessCluster, connection: Connection
 ) -> None:
-    wait_for(lambda: all(cluster.is_active(node, name) for node in cluster.nodes for name in NAMES), "all are active")
+    hosted_everywhere(cluster, *NAMES)
     assert table.insert(rows(0, 20), txn_app_id="etl", txn_version=0, quorum=2).outcome == "inserted"
     with idle_replica(cluster, connection):
         for number in (1, 2):
@@ -210,6 +209,7 @@ def test_the_token_of_a_batch_with_a_quorum_is_kept_until_the_next_batch(
         found: tuple[str, ...] = cluster.admin.perform(fx.Children(layout.joint_tokens(PLACE)))
         return found
 
+    hosted_everywhere(cluster, *NAMES)
     assert table.insert(rows(0, 20), txn_app_id="etl", txn_version=0, quorum=2).outcome == "inserted"
     assert len(clean()) == 1
     assert table.insert(rows(0, 20), txn_app_id="etl", txn_version=0, quorum=2).outcome == "duplicate"

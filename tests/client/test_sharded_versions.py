@@ -9,9 +9,8 @@ import pytest
 from replitree.client.connection import Connection
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.errors import BadInput, TableNotFound
-from tests.replica.fixtures import cluster_and_connection
+from tests.replica.fixtures import cluster_and_connection, hosted_everywhere
 from tests.replica.inprocess import SCHEMA, InProcessCluster, rows
-from tests.waiting import wait_for
 
 NAMES = ("d~0", "d~1")
 
@@ -32,7 +31,7 @@ def keys(table: ShardedTable, cut: str) -> list[int]:
 
 
 def test_the_status_has_each_shard_and_the_sum_of_all(table: ShardedTable, cluster: InProcessCluster) -> None:
-    wait_for(lambda: all(cluster.is_active(node, name) for node in cluster.nodes for name in NAMES), "all are active")
+    hosted_everywhere(cluster, *NAMES)
     table.insert(rows(0, 20), quorum=2)
     for name in NAMES:
         cluster.wait_alike(name)
@@ -55,7 +54,7 @@ def test_the_status_of_a_table_that_is_gone_is_not_found(connection: Connection)
 def test_the_cut_of_a_token_is_the_first_that_has_its_insert(
     table: ShardedTable, cluster: InProcessCluster, quorum: int | None
 ) -> None:
-    wait_for(lambda: all(cluster.is_active(node, name) for node in cluster.nodes for name in NAMES), "all are active")
+    hosted_everywhere(cluster, *NAMES)
     for number in range(3):
         table.insert(rows(100 * number, 10), token=f"load-{number}", quorum=quorum)
     cuts = [table.cut_of(token=f"load-{number}") for number in range(3)]

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 
 from replitree.client.connection import Connection
-from tests.replica.inprocess import InProcessCluster
+from tests.replica.inprocess import InProcessCluster, Node
+from tests.waiting import wait_for
+
+
+def hosted_everywhere(cluster: InProcessCluster, *names: str) -> list[tuple[Node, str]]:
+    """Wait until all replicas host some tables, as an insert with a quorum needs it; return each replica with each table."""
+    hosted = [(node, name) for node in cluster.nodes for name in names]
+    wait_for(lambda: all(cluster.is_active(*each) for each in hosted), "all replicas host the tables")
+    return hosted
 
 
 def cluster_and_connection(**settings: Any) -> tuple[Any, Any]:

@@ -110,7 +110,18 @@ def frozen(table: Name, at: Cluster, replica: At = None) -> None:
         snapshots, silent = found.frozen_everywhere()
     value = {"table": table, "frozen": msgspec.to_builtins(snapshots), "not_asked": silent}
     columns = ("name", "index", "parts", "rows", "bytes", "replica", "note")
-    rows = [(s.name, s.index, s.parts, s.rows, byte_size(s.bytes), _where(s), s.note) for s in snapshots]
+    rows = [
+        (
+            s.name,
+            s.index,
+            s.parts,
+            s.rows,
+            byte_size(s.bytes),
+            f"{s.replica} ({s.shard})" if s.shard else s.replica,
+            s.note,
+        )
+        for s in snapshots
+    ]
     at.out.listing(value, f"frozen snapshots of {table}", columns, rows)
     _name_silent(silent, at)
 
@@ -182,10 +193,6 @@ def _holder(
         if len(holders) > 1:
             raise BadInput(f"{' and '.join(holders)} have a {kind} {wanted!r} of {name}: say --replica NAME")
         yield table.replica(holders[0]), holders[0]
-
-
-def _where(frozen: Frozen) -> str:
-    return f"{frozen.replica} ({frozen.shard})" if frozen.shard else frozen.replica
 
 
 def _name_silent(silent: dict[str, str], at: Cluster) -> None:

@@ -172,7 +172,9 @@ class ShardedViewsTable(Table):
         if beginning is None or not beginning.is_open:
             return Backfilled("duplicate", 0)
         cut, deadline = Cut(ensemble_id(self._catalog), beginning.at), time.monotonic() + timeout_s
-        self._keep(view, cut, timeout_s)
+        # A tag that is there keeps the cut already.
+        if all(each.name != _tag(view) for each in self.tags()):
+            self.tag(_tag(view), str(cut), command_id=f"{view.id[:50]}-tag", timeout_s=timeout_s)
         rows = self._viewed_rows(view, cut, timeout_s)
         left = max(1.0, deadline - time.monotonic())
         if rows.num_rows:
@@ -271,11 +273,6 @@ class ShardedViewsTable(Table):
             raise OutcomeUnknown("whether the views were changed is not known; repeat it with the same id", known_as)
 
     # --- the rows from before -----------------------------------------------------------------------------------------
-
-    def _keep(self, view: ViewValue, cut: Cut, timeout_s: float) -> None:
-        """Let a tag keep the cut at which a view begins; one that is there keeps it already."""
-        if all(each.name != _tag(view) for each in self.tags()):
-            self.tag(_tag(view), str(cut), command_id=f"{view.id[:50]}-tag", timeout_s=timeout_s)
 
     def _forget(self, view: ViewValue) -> None:
         """Delete the tag of a view; there is none where another client has deleted it."""

@@ -277,8 +277,8 @@ class RecordedSession:
         if not isinstance(frame.schema[key].dataType, IntegralType):
             raise BadInput(f"column {key} of {table} has no whole numbers: record with Recorder(file, key=…)")
         named = options.get("asof", options.get("versionasof", ""))
-        level = _level(frame, leaf, options, is_sharded=is_sharded)
-        return Relation(table, key, level, _position(named), is_sharded)
+        position = int(named) if named.isdecimal() else parse_cut(named).zxid + 1 if "@" in named else None
+        return Relation(table, key, _level(frame, leaf, options, is_sharded=is_sharded), position, is_sharded)
 
     def _is(self, plan: Any, name: str) -> bool:
         """Tell whether a plan is one of Spark's of this name."""
@@ -337,13 +337,6 @@ def _level(frame: DataFrame, leaf: Any, options: Mapping[str, str], *, is_sharde
         )
     # As `replitree.client.recorded_shards` has it.
     return "sequential" if asked == "consistent" else next(level for level in LEVELS if level == asked)
-
-
-def _position(named: str) -> int | None:
-    """Return the position that a read names: an index, or behind the transaction of a cut."""
-    if named.isdecimal():
-        return int(named)
-    return parse_cut(named).zxid + 1 if "@" in named else None
 
 
 def _described(table: Any, options: Mapping[str, str]) -> tuple[str, bool]:
