@@ -165,14 +165,7 @@ class ShardedConsumerTable(ShardedFeedTable):
                 assert taken.cut is not None, "it is no eventual read"
                 kept = tuple(KeptShard(each.definition.name, each.index, each.replica) for each in taken.shards)
                 return CutConsumerValue(taken.cut, known_as, kept, hold_s, bytes_max, is_snapshot)
-            if start == "earliest":
-                cut = self.feed_from(timeout_s=left_s(deadline))
-            else:
-                cut = (
-                    self.cut_now("linearizable", timeout_s=left_s(deadline))
-                    if start == "latest"
-                    else self.cut_at(start)
-                )
+            cut = self._cut_of_start(start, left_s(deadline))
             places = self._positions(cut, self._shards_now(), deadline)
             return CutConsumerValue(
                 cut, known_as, tuple(KeptShard(*each) for each in places.items()), hold_s, bytes_max
@@ -302,6 +295,12 @@ class ShardedConsumerTable(ShardedFeedTable):
         """Return the shards in the map as it is now."""
         self.refresh()
         return self.find(None).all
+
+    def _cut_of_start(self, start: AsOf, timeout_s: float) -> str:
+        """Return the cut at which a consumer begins."""
+        if start == "earliest":
+            return self.feed_from(timeout_s=timeout_s)
+        return self.cut_now("linearizable", timeout_s=timeout_s) if start == "latest" else self.cut_at(start)
 
     def _positions(self, cut: str, shards: Sequence[ShardTable], deadline: float) -> Mapping[str, int]:
         """Return where a cut lies in the log of each shard."""
