@@ -229,11 +229,12 @@ class JointInserter:
                 # The time limit is for waiting; writing files is work.
                 deadline = time.monotonic() + terms.timeout_s
             if len(split.versions) > 1 and (terms.quorum is not None or terms.overwrite is not None):
-                problem = "can't wait for a quorum" if terms.overwrite is None else "of what is overwritten would stay"
-                raise BadInput(
-                    f"table {self._definition.name} has materialised views, whose rows {problem}: insert without a quorum, and"
-                    " without overwriting; nothing was inserted"
+                problem = (
+                    ", whose rows can't wait for a quorum: insert without a quorum"
+                    if terms.overwrite is None
+                    else ", whose targets would keep the rows of what is replaced: drop the views first, or delete and insert"
                 )
+                raise BadInput(f"table {self._definition.name} has materialised views{problem}; nothing was inserted")
             few = split.plain_rows
             is_one = few is not None and len(few) == 1 and _is_small(held.rows) and terms.overwrite is None
             done = (self._insert_one if is_one else self._insert)(split, token, terms, deadline)
