@@ -237,7 +237,9 @@ def test_an_upload_that_is_given_up_can_be_prepared_again(cluster: InProcessClus
     assert not uploads._committing  # noqa: SLF001
 
 
-@pytest.mark.parametrize("change", ["shard", "incarnation", "staging", "map", "two", "order", "none", "token"])
+@pytest.mark.parametrize(
+    "change", ["shard", "incarnation", "staging", "map", "two", "order", "none", "token", "viewed", "many"]
+)
 def test_a_request_that_can_not_be_right_is_refused(cluster: InProcessCluster, change: str) -> None:
     first, second = cluster.nodes
     own, its = prepare(first, 0, 0, coordinates="true"), prepare(second, 1, 100)
@@ -250,10 +252,15 @@ def test_a_request_that_can_not_be_right_is_refused(cluster: InProcessCluster, c
         "two": {"prepared": [own, {**its, "shard": "d~0"}]},
         "order": {"prepared": [its, own]},
         "none": {"prepared": []},
+        "viewed": {"prepared": [own, {**its, "shard": "e~1"}]},
+        "many": {"prepared": [own, {**its, "shard": "e~1"}], "since": [0, 0]},
     }
     token = "" if change == "token" else "t"
+    # What a view makes of the rows is in shares of another table; nothing is overwritten there, nor rewritten.
+    step = {"viewed": "joint/overwrite", "many": "joint/rewrite"}.get(change, "joint")
     raw = json.dumps({**body, **wrong.get(change, {})}).encode()
-    status, answer = first.request("POST", f"/v1/tables/d~0/joint?token={token}", raw)
+    query = f"token={token}&overwrite=all" if change == "viewed" else f"token={token}"
+    status, answer = first.request("POST", f"/v1/tables/d~0/{step}?{query}", raw)
     assert (status, answer["error"]) == (400, "BadInput"), answer
     assert log(cluster, 0) == log(cluster, 1) == []
     assert commit(first, (own, its))[1]["outcome"] == "inserted"

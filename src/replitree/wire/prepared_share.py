@@ -162,6 +162,7 @@ class JointBody(msgspec.Struct, frozen=True):
             (len(set(names)) == len(names), "two shares are of one shard"),
             (len(self.since) in {0, len(names)}, "a rewrite names a position for each share"),
             (self.since or not any(share.results for share in self.prepared), "a rewrite names positions"),
+            (not self.since or (len(self._versions) == 1 and self.fills is None), "a rewrite is of one sharded table"),
             (
                 all(len(versions) == 1 for versions in self._versions.values()),
                 "the shares were split by several versions of the map: prepare all of them again",

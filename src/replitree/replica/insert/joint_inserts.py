@@ -152,8 +152,10 @@ class JointInserts:
             block, batch = batch_token(joint), JointBatch(token.of_stream, token.takes_over)
         else:
             block = token_block(token)
-        if wish is not None and (body.targets or body.fills is not None):
-            raise BadInput("the rows of materialised views can't wait for a quorum yet; nothing was inserted")
+        if (wish is not None or overwrite is not Overwrite.NOTHING) and (body.targets or body.fills is not None):
+            raise BadInput(
+                "the rows of materialised views can't wait for a quorum, and take the place of none; nothing was inserted"
+            )
         quorum = 0 if wish is None else self._needed(wish, others)
         participants = tuple(map(self._participant, others))
         root = layout.root_of(context.replica.table)
