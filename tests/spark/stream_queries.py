@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -36,13 +37,24 @@ def finished(start: Callable[[], StreamingQuery]) -> None:
 
 
 def run_until(start: Callable[[], StreamingQuery], look: Callable[[], bool]) -> None:
-    """Start a query, and stop it when there is something to see.  Raises as `finished`."""
+    """Start a query, and stop it when there is something to see.
+
+    Raises
+    ------
+    AssertionError
+        It has ended by itself; or there is nothing to see in time: the message has its last progress.  The time limit of
+        all tests would break off a call of the Java machine instead, and no later test of the process could use that.
+    StreamingQueryException
+        As of `finished`.
+    """
+    end = time.monotonic() + QUERY_S_MAX
     for last in range(STARTS_MAX):
         query = start()
         try:
             while not look():
                 if query.awaitTermination(1):
                     raise AssertionError("the query has ended by itself")
+                assert time.monotonic() < end, f"nothing to see in {QUERY_S_MAX} s: {query.status} {query.lastProgress}"
         except StreamingQueryException as error:
             if TOO_SLOW not in str(error) or last == STARTS_MAX - 1:
                 raise

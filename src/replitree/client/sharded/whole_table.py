@@ -234,8 +234,7 @@ class ShardedWholeTable(Table):
         """Make the table what it was at a cut, by one commit over all shards: an insert in the place of everything.
 
         The rows are read at the cut, of all shards, and are split by the map of now: it does not matter which buckets were
-        moved since.  They are held in memory.  Spark restores a large table by ``INSERT OVERWRITE t SELECT * FROM t VERSION AS
-        OF …``.
+        moved since.  Spark restores a large table faster, by ``INSERT OVERWRITE t SELECT * FROM t VERSION AS OF …``.
 
         Parameters
         ----------

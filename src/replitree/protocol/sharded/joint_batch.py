@@ -29,7 +29,7 @@ token says whether the batch counts, once its quorum is open no more:
 =================  =============  ==========================================================================================
 is there           either         is open: the same batch waits for its end, a later one is refused
 is gone            is there       counts
-is gone            is gone        has failed: whoever finds it sets the stream back, and reads it again (S3)
+is gone            is gone        has failed: the process that finds it sets the stream back, and reads it again (S3)
 =================  =============  ==========================================================================================
 
 A token that is gone must mean that.  So the cleaner keeps the token of a batch that a stream names with a quorum

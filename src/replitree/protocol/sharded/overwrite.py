@@ -79,7 +79,7 @@ def read_emptied(insert: JointInsert) -> fx.Procedure[ReadOverwrite | fx.NotInse
 
 
 def parts_of_shards(own: TablePlace) -> fx.Procedure[tuple[tuple[TablePlace, tuple[Part, ...]], ...]]:
-    """Return what each shard has, by the replica that has registered most: whoever executes an overwrite takes that back.
+    """Return what each shard has, by the replica that has registered most: a replica that executes an overwrite takes it back.
 
     Parameters
     ----------

@@ -364,12 +364,9 @@ class JointInserter:
                     return None if found.outcome == "map_changed" else found
                 if found is not None:
                     doubt.last = ReplicaUnavailable(found.reason)
-                named = (
-                    ()
-                    if found is None
-                    else (at for at, each in shares.items() if each.told.get("shard") == found.shard)
-                )
-                gone = next(iter(named), min(pieces))
+                # Without an answer it is the coordinator, which has the first share.
+                named = None if found is None else found.shard
+                gone = next((at for at, each in shares.items() if each.told.get("shard") == named), min(pieces))
                 self._abandon([shares.pop(gone)])
                 split.router(gone)[0].forget()
                 if time.monotonic() + PAUSE_S > deadline:
