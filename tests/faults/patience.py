@@ -1,10 +1,10 @@
 """Patience that does not depend on how busy the machine is: a run is stuck when its servers work and nothing comes of it.
 
 A limit in seconds says little on a machine that other runs share: there an answer may take minutes, and a stuck server looks
-just like a starved one.  `Patience` looks at what the servers get done: the positions of all replicas, moves, and the answers
-that clients heard.  While any of that changes, it goes on waiting.  It is lost when nothing has changed for `STILL_S` seconds
-and the servers have had `WORKED_S` seconds of CPU time meanwhile: a server that is stuck gets that by its threads that look
-around, one that is starved does not.
+just like a starved one.  `Patience` looks at what the servers get done: the positions of all replicas, the parts that have left
+their tables, moves, and the answers that clients heard.  While any of that changes, it goes on waiting.  It is lost when
+nothing has changed for `STILL_S` seconds and the servers have had `WORKED_S` seconds of CPU time meanwhile: a server that is
+stuck gets that by its threads that look around, one that is starved does not.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 
 from replitree.client.cluster import LocalCluster
@@ -136,11 +137,9 @@ class Patience:
         except ReplitreeError:
             # That nothing can be told is no progress.
             return self._state
-        done = [
-            (table.name, table.log_tail, each.name, each.state, each.log_pointer, each.queue, each.index)
-            for table in status.tables
-            for each in table.replicas
-        ]
+        # A mutation has thousands of parts to go through: each that it has replaced is one more that has left.
+        work = attrgetter("name", "state", "log_pointer", "queue", "index", "old_parts")
+        done = [(table.name, table.log_tail, work(each)) for table in status.tables for each in table.replicas]
         moved = [(each.name, each.buckets, each.batches, each.rows, len(each.moves)) for each in status.moving]
         return self._answers(), done, moved
 

@@ -20,6 +20,7 @@ class Machine:
     now_s: float = 0.0
     cpu_s: float = 0.0
     index: int = 0
+    old_parts: int = 0
     answers: int = 0
     is_silent: bool = False
     processes: tuple[Any, ...] = field(default_factory=lambda: (Server(1),))
@@ -27,7 +28,7 @@ class Machine:
     def status(self) -> Any:
         if self.is_silent:
             raise ReplicaUnavailable("no answer")
-        return Told((Shard(replicas=(Copy(self.index),)),))
+        return Told((Shard(replicas=(Copy(self.index, self.old_parts),)),))
 
     def passes(self, seconds: float, worked_s: float) -> None:
         """Let time pass in which the server works."""
@@ -43,6 +44,7 @@ class Server:
 @dataclass(frozen=True)
 class Copy:
     index: int
+    old_parts: int
     name: str = "r1"
     state: str = "active"
     log_pointer: int = 7
@@ -92,7 +94,7 @@ def test_a_server_without_cpu_time_is_only_starved(machine: Machine, patience: P
     assert patience.is_lost()
 
 
-@pytest.mark.parametrize("what", ["index", "answers"])
+@pytest.mark.parametrize("what", ["index", "old_parts", "answers"])
 def test_whatever_changes_begins_the_time_anew(machine: Machine, patience: Patience, what: str) -> None:
     machine.passes(90.0, 9.0)
     setattr(machine, what, 1)

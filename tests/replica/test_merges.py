@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import MergeEntry, encode_entry
 from replitree.protocol.core.part_set import PartSet
-from replitree.protocol.core.parts import parse_part
+from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.state.pull import Place, Pointer
 from replitree.protocol.upkeep.clean_results import has_left
 from replitree.replica.kit import history
+from replitree.replica.parts.making import Maker
 from replitree.storage.rewrite import merge
 from replitree.storage.rewrite.merge import MergeCancelled, merge_parts
 from replitree.storage.schema.definition import TableSettings
 from tests.replica.inprocess import InProcessCluster, Node, rows, wait_for
+
+PATIENCE_S = 60.0
 
 
 def fill(cluster: InProcessCluster, count: int, *, each: int = 10) -> None:
@@ -119,6 +123,51 @@ def test_a_damaged_file_under_a_results_name_is_made_again(paused: InProcessClus
     assert first.post("optimize", {"final": True})["finished"] is True
     assert store.verify("all_0_1_1").rows == 20
     assert [name for name in store.detached() if name.startswith("broken")] == ["broken_all_0_1_1_0"]
+
+
+def test_parts_that_mutations_are_still_to_make_are_merged(
+    paused: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(paused, 40)
+    first, may_mutate, leaves = paused.nodes[0], threading.Event(), Maker.leaves_as_it_is
+
+    def waits(maker: Maker, effect: fx.Untouched) -> bool:
+        assert may_mutate.wait(PATIENCE_S)
+        return leaves(maker, effect)
+
+    monkeypatch.setattr(Maker, "leaves_as_it_is", waits)
+    for below in (5, 7):
+        first.post("mutations", {"sql": f"DELETE FROM t WHERE k < {below}"}, wait_s=0)
+    for node in paused.nodes:
+        node.post("merges/resume")
+    progress = first.table().progress
+
+    def merges() -> list[Part]:
+        return [part for each in progress.queue() if isinstance(each.entry, MergeEntry) for part in each.change.removed]
+
+    sources = wait_for(merges, "merges are in the log")
+    assert {part.mutation for part in sources} == {41}
+    assert len(progress.held) == 40
+    may_mutate.set()
+    paused.wait_equal(list(range(7, 400)))
+    paused.wait_alike()
+    assert len(first.contents()) < 20
+
+
+def test_parts_that_a_failing_mutation_is_to_make_are_left_alone(
+    paused: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(paused, 3)
+    table, make = paused.nodes[0].table(), Maker.make
+    monkeypatch.setattr(Maker, "make", lambda *_: fx.StoreFailed("no room"))
+    paused.nodes[0].post("mutations", {"sql": "UPDATE t SET v = 1 WHERE k >= 0"}, wait_s=0)
+    for node in paused.nodes:
+        node.post("merges/resume")
+    wait_for(lambda: table.progress.why_waiting(fx.LogIndex(3))[1], "the mutation has failed")
+    assert not any(each.free for each in table.merges.candidates(ahead=True))
+    monkeypatch.setattr(Maker, "make", make)
+    table.progress.retry_now()
+    wait_for(lambda: all(each.free for each in table.merges.candidates()), "the mutation is executed")
 
 
 def test_of_two_leaders_with_one_wish_the_first_counts(paused: InProcessCluster) -> None:

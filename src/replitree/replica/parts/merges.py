@@ -3,6 +3,11 @@
 A part is *free* when it is registered here and whole, and no entry of the queue takes it or makes it.  Rows, bytes and age are
 those of this disk.
 
+The leader also chooses parts that mutations of the queue are still to make, of parts that are free but for them.  Such a merge
+waits for the mutations.  Without it a table whose mutations come faster than they are executed is never merged, and each
+mutation has more parts to go through than the one before.  While the first of these mutations fails, the leader leaves such
+parts out: merges that wait take the slots of others.
+
 Absent on purpose: the choice itself (`replitree.protocol.propose.select_merges`), and when it is made
 (`replitree.replica.table.leader`, or a user by ``OPTIMIZE``).
 """
@@ -12,17 +17,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replitree.errors import CorruptPart
 from replitree.protocol.core.effects import Epoch, LogIndex
-from replitree.protocol.core.entries import MergeEntry
+from replitree.protocol.core.entries import MergeEntry, MutateEntry
 from replitree.protocol.core.fold import is_open
 from replitree.protocol.core.parts import Part
 from replitree.protocol.program.leader import lead
 from replitree.protocol.program.stages import LeadTurn, Then
 from replitree.protocol.propose.select_merges import Choice, MergeCandidate, SelectorSettings, optimize, select_merges
 from replitree.protocol.shares.share_effects import Sharer
+from replitree.protocol.state.pull import Queued
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.storage.parts.manifest import MANIFEST_FILE
@@ -74,6 +80,9 @@ class Merges:
         self._lock = threading.Lock()
         self._reserved: dict[str, frozenset[Part]] = {}
         self._sizes: dict[Part, _Size] = {}
+        """Of parts that are here."""
+        self._known: dict[Part, _Size] = {}
+        """Of the table's parts, by their last names."""
         config = context.config
         self._settings = SelectorSettings(merges_max=config.merges_max, part_bytes_max=config.part_bytes_max)
 
@@ -93,7 +102,7 @@ class Merges:
 
     def choose(self) -> tuple[Choice, ...]:
         """Return the merges that are worth their cost now."""
-        candidates = self.candidates()
+        candidates = self.candidates(ahead=True)
         merging = [item for item in self._progress.queue() if isinstance(item.entry, MergeEntry)]
         running: list[int] = []
         for item in merging:
@@ -117,8 +126,14 @@ class Merges:
             if each.part.block_max < wish.below and wish.partition in (None, each.part.partition)
         )
 
-    def candidates(self) -> tuple[MergeCandidate, ...]:
-        """Return the table's parts at the pointer as the selector sees them."""
+    def candidates(self, *, ahead: bool = False) -> tuple[MergeCandidate, ...]:
+        """Return the table's parts at the pointer as the selector sees them.
+
+        Parameters
+        ----------
+        ahead
+            Whether what mutations of the queue are still to make counts as what it is made of.
+        """
         progress, now = self._progress, time.time()
         with progress.changed:
             place, held, queue = progress.place, frozenset(progress.held), progress.queue()
@@ -127,9 +142,14 @@ class Merges:
         if place is None:
             return ()
         barred = {part for part in place.parts if part.name in hidden or is_open(part, place.open)}
-        busy = {part for item in queue for part in (*item.change.removed, *item.change.added)}
-        known = {part: size for part in place.parts if part in held and (size := self._size(part)) is not None}
-        self._sizes = known
+        mutated = self._mutated(queue) if ahead else {}
+        busy = {part for item in queue for part in (*item.change.removed, *item.change.added)} - mutated.keys()
+        known, sizes = dict[Part, _Size](), dict[Part, _Size]()
+        for part in place.parts:
+            here, version = (part, 0) if part in held else mutated.get(part, (part, 0))
+            if here in held and here.name not in hidden and (size := self._size(here)) is not None:
+                sizes[here], known[part] = size, replace(size, schema_version=max(version, size.schema_version))
+        self._sizes, self._known = sizes, known
         return tuple(
             MergeCandidate(
                 part,
@@ -140,6 +160,18 @@ class Merges:
             )
             for part in place.parts
         )
+
+    def _mutated(self, queue: Iterable[Queued]) -> dict[Part, tuple[Part, int]]:
+        """Return what mutations of the queue make: of which part in the end, and the latest columns that they know."""
+        made: dict[Part, tuple[Part, int]] = {}
+        for item in queue:
+            if isinstance(item.entry, MutateEntry):
+                if not made and self._progress.why_waiting(item.index)[1]:
+                    return {}
+                for source, result in zip(item.change.removed, item.change.added, strict=True):
+                    here, version = made.pop(source, (source, 0))
+                    made[result] = (here, max(version, item.entry.schema_version))
+        return made
 
     def _size(self, part: Part) -> _Size | None:
         known = self._sizes.get(part)
@@ -179,5 +211,9 @@ class Merges:
 
     def schema_version(self, sources: Sequence[Part]) -> int:
         """Return the version of the columns that a merge of these parts is written with."""
-        versions = [self._store.manifest(part.name).schema_version for part in sources]
+        known = self._known
+        versions = (
+            known[part].schema_version if part in known else self._store.manifest(part.name).schema_version
+            for part in sources
+        )
         return max(self._context.definitions.current.schema_version, *versions)
