@@ -266,6 +266,8 @@ HAPPENINGS: dict[str, Callable[[Space, World, str], World]] = {
     "publish": _publish,
     "begin": partial(_until, effect=fx.Merge),
     "hold": partial(_until, effect=fx.Commit),
+    # Before an insert publishes what it has committed: a joint insert leaves that to the executor.
+    "commit": partial(_until, effect=fx.Publish),
     "tell": partial(_until, effect=TellName),
 }
 """What a prelude can say besides the names of threads."""

@@ -486,7 +486,7 @@ class Space:
             self._places[thread.seat], me_of(seat, memory.incarnation), memory, disks[model.disk_of(seat)],
             tree, reachable, model.partitions, replica not in model.fetchers, bool(model.candidates), self._is_losing,
             self.objects[world[OBJECTS]], thread.kind if model.stored else "", replica not in model.own_makers,
-            model.writes_to_disks, model.rewrites, model.keeps_old,
+            model.writes_to_disks, model.rewrites, model.keeps_old, model.feeds,
         )  # fmt: skip
         scene = Scene(
             here, None if view == PRESENT else self.trees[view], memories, self._faults[thread.seat], self._is_still,

@@ -17,6 +17,7 @@ from replitree.protocol.core.entries import MutateEntry
 from replitree.protocol.core.fold import NOTHING, maximal
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.log import begins_after
+from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.execute.execute import EXECUTE_ENTRIES_MAX, goes_alone
 from replitree.protocol.execute.making import MAKING
@@ -48,7 +49,7 @@ from replitree.protocol.program.stages import (
 )
 from replitree.protocol.shares.share_effects import NameShares
 from replitree.protocol.state.pull import Queued
-from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
+from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_fed, to_be_kept
 from replitree_verify.outcomes.chances import can_execute
 from replitree_verify.process import lost_parts, mender, moves, shares, uploads
 from replitree_verify.world.disk import (
@@ -101,6 +102,8 @@ class Here(NamedTuple):
         What clients bring with rewrites.
     keeps_old
         Whether the files of parts that left the table stay until they are deleted (`process.tags`).
+    feeds
+        Whether the table has a change feed, for which its parts stay.
     """
 
     replica: Replica
@@ -119,6 +122,7 @@ class Here(NamedTuple):
     writes_to_disk: bool = False
     rewrites: tuple[Rewrite, ...] = ()
     keeps_old: bool = False
+    feeds: bool = False
 
 
 class Done(NamedTuple):
@@ -289,7 +293,12 @@ def list_parts(_effect: fx.ListParts, here: Here) -> Done:
 
 
 def set_aside(effect: fx.RemovePart, here: Here) -> Done:
-    """Take a part out of the table's folder; what is kept aside counts only where a tag may need it."""
+    """Take a part out of the table's folder; what is kept aside counts only where a tag may need it.
+
+    The feed has the part of an insert still: it is old, as if its process had not died before it could say so.
+    """
+    if effect.unless_fed and here.feeds and parse_part(effect.part).is_inserted:
+        return Done(None, here.memory, here.disk.retiring((effect.part,), ()))
     disk = here.disk.keeping_aside((effect.part,)) if here.keeps_old else here.disk
     return Done(None, here.memory, disk.without_parts(effect.part))
 
@@ -356,7 +365,10 @@ def _view(item: Queued, here: Here) -> View:
     detached, opened = to_be_detached(memory.queue), memory.place.open
     sharer = shares.sharer_of(here.replica, memory.shares) if here.objects is not None and here.for_all else None
     makes = here.makes and not memory.paused
-    return View(memory.place.parts, memory.held, before, makes, kept, broken, opened, detached=detached, sharer=sharer)
+    fed = to_be_fed(memory.queue, opened) if here.feeds else PartSet()
+    return View(
+        memory.place.parts, memory.held, before, makes, kept, broken, opened, detached=detached, fed=fed, sharer=sharer
+    )
 
 
 def give_back(effect: GiveBack, here: Here) -> Done:

@@ -45,7 +45,7 @@ from replitree_verify.rules.rewrites import (
     commands_are_given_once,
     rewrites_apply_as_a_whole,
 )
-from replitree_verify.rules.rows import OF_ROWS, needless_old_parts
+from replitree_verify.rules.rows import OF_ROWS, fed_rows_are_given, needless_old_parts
 from replitree_verify.rules.scope import covered_rows_are_mutated
 from replitree_verify.rules.streams import OF_STREAMS, repeats
 from replitree_verify.world.disk import Disk, requests_in, rows_in
@@ -409,7 +409,11 @@ def quiet_states_agree(look: Look) -> str | None:
         garbage = _garbage(look, name) + needless_old_parts(look, seat)
         if garbage:
             return f"CONVERGES: {name} keeps {', '.join(garbage)}, which nothing needs"
-    return all_are_counted(look) or (lost_parts_are_empty(look) if look.model.is_losing else None)
+    return (
+        all_are_counted(look)
+        or fed_rows_are_given(look)
+        or (lost_parts_are_empty(look) if look.model.is_losing else None)
+    )
 
 
 def _left_to_do(look: Look) -> str | None:
@@ -460,7 +464,9 @@ def _garbage(look: Look, name: str) -> list[str]:
         for part in entry.parts
     ]
     gone = [part.name for part in own if log.parts.covering(part) is None and part.name not in registered]
-    return unneeded + [part for part in gone if look.disk(name).content(part) is not None]
+    disk = look.disk(name)
+    # What the feed needs stays as an old part: `F8`.
+    return unneeded + [part for part in gone if disk.content(part) is not None and part not in disk.old]
 
 
 Invariant = Callable[[Look], str | None]
@@ -521,6 +527,7 @@ NAMES: dict[str, str] = {
     "QUORUM": "an insert with a quorum is settled or given up once; settled it is on as many disks, acknowledged it is settled",
     "TAGGED": "the parts of a tagged version are on the disk of the replica that made the tag",
     "F7": "what a consumer of the feed keeps is there until its hold ends, and its hold ends visibly",
+    "F8": "what the feed tells of an insert is at its writer, although a later entry has removed it",
     "LOST": "no replica has what is declared lost, it is empty everywhere, and its token is free",
     "RESTORED": "a restored table has the parts that were whole on one disk, and all of them",
     "S1": "of the inserts of one batch of a stream at most one takes effect",

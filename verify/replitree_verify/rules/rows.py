@@ -1,4 +1,4 @@
-"""What must hold of rows, wherever the parts are that have them: the second half of `I2`, `KEPT`, `TAGGED` and `F7`."""
+"""What must hold of rows, wherever the parts are that have them: the second half of `I2`, `KEPT`, `TAGGED`, `F7` and `F8`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from replitree.protocol.upkeep.tags import decode_tag
 from replitree_verify.process.consumers import overdue_at
 from replitree_verify.rules.lost import is_fragile
 from replitree_verify.world.disk import requests_in, rows_in
+from replitree_verify.world.memory import State
 
 if TYPE_CHECKING:
     from replitree_verify.rules.invariants import Look
@@ -150,6 +151,50 @@ def _kept_for(value: ConsumerValue, look: Look, replica: str) -> frozenset[str]:
     return frozenset(part.name for part in snapshot).union(*fed)
 
 
+def fed_rows_are_there(look: Look) -> str | None:
+    """F8: what the feed tells of an insert or a rewrite is on its writer's disk, also when a later entry has removed it.
+
+    It is staged, or has its name.  When the writer has executed the entry and is at rest, it is registered or old.  A process
+    that died before it had marked the result of a rewrite as old has set it aside at its next start.
+    """
+    if not look.model.feeds:
+        return None
+    needed = frozenset[str]().union(*look.log.fed_from(0).values())
+    for item in look.log.entries:
+        entry = item.entry
+        if not isinstance(entry, GetEntry | RewriteEntry):
+            continue
+        disk, folder = look.disk(entry.replica), look.disk(entry.replica).folder(entry.insert)
+        staged = {} if folder is None or folder.torn else dict(folder.parts)
+        for key, part, content in staged_names(entry, item.index):
+            contents = (disk.content(part.name), staged.get(key), *(() if part.is_inserted else disk.aside))
+            if part.name in needed and content not in contents:
+                return f"F8: {entry.replica} has no {part.name} any more, which the feed of {item.index} needs"
+    return None
+
+
+def fed_rows_are_given(look: Look) -> str | None:
+    """F8, second half: a replica at rest gives what it has written: it is registered, or old."""
+    needed = frozenset[str]().union(*look.log.fed_from(0).values()) if look.model.feeds else ()
+    for item in look.log.entries if needed else ():
+        entry = item.entry
+        if not isinstance(entry, GetEntry | RewriteEntry) or not _is_at_rest(look, entry.replica):
+            continue
+        disk = look.disk(entry.replica)
+        given = {*look.log.registered(look.log.replica(entry.replica)), *disk.old}
+        for _, part, content in staged_names(entry, item.index):
+            is_aside = not part.is_inserted and content in disk.aside
+            if part.name in needed and part.name not in given and not is_aside:
+                return f"F8: {entry.replica} does not give {part.name} to readers of the feed"
+    return None
+
+
+def _is_at_rest(look: Look, replica: str) -> bool:
+    """Whether a replica has an active process, which works to the end."""
+    seats = (seat for seat, name in look.model.seats if name == replica)
+    return any(look.memories[seat].state is State.ACTIVE and look.model.works_to_the_end(seat) for seat in seats)
+
+
 def needless_old_parts(look: Look, seat: str) -> list[str]:
     """Return the old parts that a seat keeps although nothing needs them, if it deletes any."""
     memory, log = look.memories[seat], look.log
@@ -170,5 +215,11 @@ def needless_old_parts(look: Look, seat: str) -> list[str]:
     return [part for part in look.disk(look.model.place(seat).name).old if part not in kept]
 
 
-OF_ROWS = (inserted_rows_are_there, detached_rows_are_kept, tagged_parts_are_there, consumers_have_their_feed)
+OF_ROWS = (
+    inserted_rows_are_there,
+    detached_rows_are_kept,
+    tagged_parts_are_there,
+    consumers_have_their_feed,
+    fed_rows_are_there,
+)
 """What is checked in every state."""

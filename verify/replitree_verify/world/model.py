@@ -185,6 +185,8 @@ class Model:
         of their replica.
     remade
         The seats whose replica, or whose operator, belongs to the table that is made anew.
+    feeds
+        Whether the table has a change feed, whose parts stay for ever.
     """
 
     name: str
@@ -223,6 +225,7 @@ class Model:
     struck: tuple[tuple[Fault, str], ...] = ()
     machines: tuple[str, ...] = ()
     remade: tuple[str, ...] = ()
+    feeds: bool = False
 
     def can_strike(self, fault: Fault, seat: str) -> bool:
         """Whether a fault may happen to a seat: its process dies, its session ends, its view lags."""
@@ -264,7 +267,7 @@ class Model:
     @property
     def keeps_old(self) -> bool:
         """Whether the files of parts that left the table stay until they are deleted."""
-        return any(duty.name == "clear" for duty in self.duties)
+        return self.feeds or any(duty.name == "clear" for duty in self.duties)
 
     @property
     def consumed_early(self) -> frozenset[str]:

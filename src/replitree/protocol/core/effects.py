@@ -512,9 +512,13 @@ class Discard(Effect):
 
 @dataclass(frozen=True, slots=True)
 class RemovePart(Effect):
-    """Move a published part out of the table's folder (it is kept aside, not deleted).  Idempotent.  Outcome: None."""
+    """Move a published part out of the table's folder (it is kept aside, not deleted).  Idempotent.  Outcome: None.
+
+    `unless_fed`: a part that an insert has brought, and that the change feed needs, becomes an old part instead.
+    """
 
     part: str
+    unless_fed: bool = False
 
 
 # --- the process itself -------------------------------------------------------------------------------------------------------

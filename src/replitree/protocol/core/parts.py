@@ -71,6 +71,11 @@ class Part(NamedTuple):
         """Whether all of its blocks are from `block_min` to `block_max`, both included."""
         return block_min <= self.block_min and self.block_max <= block_max
 
+    @property
+    def is_inserted(self) -> bool:
+        """Whether it is as an insert, or a rewrite that brought new rows, has made it: no merge or mutation is behind it."""
+        return self.level == 0 and not self.mutation
+
 
 def inserted_part(partition: str, index: int) -> Part:
     """Return the part that the insert at `index` makes in `partition`."""

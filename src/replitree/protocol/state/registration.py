@@ -16,7 +16,7 @@ from typing import TypeAlias
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.entries import DropEntry, GetEntry, LostEntry, RewriteEntry
-from replitree.protocol.core.fold import maximal
+from replitree.protocol.core.fold import is_open, maximal
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
@@ -39,8 +39,8 @@ class View:
         See `blockers`; only needed for an entry that removes.
     makes
         Whether this replica merges and mutates by itself now; otherwise it waits until it can fetch the result.
-    kept, detached
-        See `to_be_kept`, `to_be_detached`.
+    kept, detached, fed
+        See `to_be_kept`, `to_be_detached`, `to_be_fed`.
     broken
         What is held and not whole on disk: nothing can be made of it.
     opened
@@ -62,15 +62,17 @@ class View:
     sharer: Sharer | None = None
     is_overdue: bool = False
     detached: PartSet = PartSet()  # noqa: RUF009 - immutable
+    fed: PartSet = PartSet()  # noqa: RUF009 - immutable
 
     def wants(self, part: Part) -> bool:
         """Whether the table still has a part's rows, and the replica has them neither as this part nor as a later one.
 
         What a detach takes out is gone from the table, also where a part reaches over it that was merged of its neighbours
-        since.  Others may have it no more, and that part is not fetched in its place while a detach waits for it.
+        since.  Others may have it no more, and that part is not fetched in its place while a detach waits for it.  The same
+        goes for what the change feed needs of it.
         """
-        is_there = self.parts.covering(part) is not None and self.detached.covering(part) is None
-        return is_there and self.held.covering(part) is None
+        is_gone = any(gone and gone.covering(part) is not None for gone in (self.detached, self.fed))
+        return not is_gone and self.parts.covering(part) is not None and self.held.covering(part) is None
 
     def can_make_of(self, sources: Iterable[Part]) -> bool:
         """Whether this replica makes results now, and has all these parts, whole."""
@@ -81,12 +83,13 @@ class View:
         return all(part in self.held and part not in self.broken for part in parts)
 
     def must_keep(self, part: Part) -> bool:
-        """Whether a detach in the queue is to keep a part's rows aside, and the replica does not have them yet."""
-        return self.kept.covering(part) is not None and self.held.covering(part) is None
+        """Whether a detach in the queue is to keep a part's rows aside, or the feed needs them, and they are not here yet."""
+        is_needed = any(kept.covering(part) is not None for kept in (self.kept, self.fed))
+        return is_needed and self.held.covering(part) is None
 
     def hides_kept(self, result: Part) -> bool:
-        """Whether a part reaches over another one that a detach in the queue is still to keep aside."""
-        return bool(self.kept) and bool(self.kept.between(result.partition, result.block_min, result.block_max))
+        """Whether a part reaches over another one that a detach in the queue is to keep aside, or that the feed needs first."""
+        return any(kept.between(result.partition, result.block_min, result.block_max) for kept in (self.kept, self.fed))
 
 
 def to_be_kept(queue: Iterable[Queued]) -> PartSet:
@@ -113,6 +116,32 @@ def to_be_detached(queue: Iterable[Queued]) -> PartSet:
 
 def _detached(item: Queued) -> tuple[Part, ...]:
     return item.change.removed if isinstance(item.entry, DropEntry) and item.entry.detach else ()
+
+
+def to_be_fed(queue: Iterable[Queued], opened: tuple[fx.LogIndex, ...]) -> PartSet:
+    """Return the parts that drops and overwrites of a queue take out of the table before their rows may be on any disk.
+
+    The feed has the rows of an insert at its entry, whatever a later entry does to them.  So where the table has a feed, the
+    writer of an insert, or of a rewrite, registers its parts before a drop takes them back: then they are old parts, which the
+    feed keeps, and from which other replicas fetch.  The drop waits for the writer's entry anyway (`drop.must_wait`).
+
+    Parameters
+    ----------
+    queue
+        Of a replica, in ascending order of index.
+    opened
+        The inserts that are open at the pointer.  What was dropped of them the feed never has.
+    """
+    parts: list[Part] = []
+    first: fx.LogIndex | None = None
+    for item in queue:
+        # A drop may remove a hundred thousand parts: only those with rows of entries that the queue has are asked for.
+        if first is not None and isinstance(item.entry, DropEntry | GetEntry):
+            late = (part for part in item.change.removed if max(part.block_max, part.mutation) >= first)
+            parts += [part for part in late if not is_open(part, opened)]
+        if first is None and isinstance(item.entry, GetEntry | RewriteEntry):
+            first = item.index
+    return PartSet.of(maximal(parts))
 
 
 def blockers(queue: Iterable[Queued], running: Container[fx.LogIndex], index: fx.LogIndex) -> tuple[Queued, ...]:

@@ -115,7 +115,8 @@ def compare_parts(replica: Replica, loaded: Loaded) -> fx.Procedure[PartsCompare
             if loaded.held.covering(part) is not None:
                 replaced.append(name)
             else:
-                yield fx.RemovePart(name)
+                # Of a drop whose process died between its commit and its reveal the feed may need the rows still.
+                yield fx.RemovePart(name, unless_fed=True)
     disk = frozenset(on_disk)
     yield fx.Reveal(tuple(name for name in held if name in disk), tuple(replaced))
     lacking = tuple(name for name in held if name not in disk)

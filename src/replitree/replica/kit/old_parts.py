@@ -163,7 +163,8 @@ class OldParts:
         """What the change feed needs."""
         self.tags = NO_TAGS
         self.consumers: Consumers = NO_CONSUMERS
-        """The consumers of the change feed, as they were read last."""
+        self.may_be_consumed = True
+        """Whether a consumer may hold the feed although it is off: one does, or they are to be read again first."""
         self._unread = list(self._old)
         """Parts whose bytes are not known yet: after a start there may be as many as the table has parts."""
 
@@ -176,6 +177,15 @@ class OldParts:
     def tags(self, tags: Tags) -> None:
         # Their parts may be as many as the table's: they are put together once.
         self._tags, self._tagged = tags, tags.parts
+
+    @property
+    def consumers(self) -> Consumers:
+        """The consumers of the change feed, as they were read last."""
+        return self._consumers
+
+    @consumers.setter
+    def consumers(self, consumers: Consumers) -> None:
+        self._consumers, self.may_be_consumed = consumers, bool(consumers.holding)
 
     def retire(self, parts: Iterable[str]) -> None:
         """Mark parts that left the table; those that are not on disk, and those that are marked, are left out."""

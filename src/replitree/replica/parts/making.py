@@ -64,7 +64,7 @@ class Maker:
         self._name = context.replica.name
         self._definitions = context.definitions
         self._store = parts.store
-        self._progress = parts.progress
+        self._progress, self._old_parts = parts.progress, parts.old_parts
         self._prepared = prepared
         self._storage = storage
         self._suspect = suspect
@@ -93,7 +93,11 @@ class Maker:
     def view(self, batch: tuple[Queued, ...]) -> View:
         """Return what a batch is executed by: whether the result of its first entry is made here, and for which replicas."""
         makes, sharer = self.makes(batch[0]), self._storage.maker_for_all()
-        return self._progress.view(batch, makes=makes, sharer=sharer, patience_s=self._config.fetch_wait_s)
+        # An entry may have turned the feed on that the definition does not have yet.
+        definitions = self._definitions
+        feeds = bool(definitions.current.feed) or definitions.is_behind or self._old_parts.may_be_consumed
+        patience_s = self._config.fetch_wait_s
+        return self._progress.view(batch, makes=makes, sharer=sharer, patience_s=patience_s, feeds=feeds)
 
     def make(self, effect: fx.Merge | fx.Mutate | fx.Link | fx.MakeEmpty) -> fx.Made | fx.StoreFailed | fx.Cancelled:
         """Make a merged, mutated, linked or empty part under its staging id."""

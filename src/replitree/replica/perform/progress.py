@@ -34,7 +34,7 @@ from replitree.protocol.shares.share_effects import Sharer
 from replitree.protocol.state.atomicity import shown_partly
 from replitree.protocol.state.pull import Loaded, Place, Queued
 from replitree.protocol.state.read import is_readable, shown_now
-from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_kept
+from replitree.protocol.state.registration import View, blockers, to_be_detached, to_be_fed, to_be_kept
 from replitree.replica.kit.history import History
 from replitree.replica.perform.commit_size import PARTS_MAX
 
@@ -238,9 +238,23 @@ class Progress:
         return tuple(found)
 
     def view(
-        self, batch: tuple[Queued, ...], *, makes: bool, sharer: Sharer | None = None, patience_s: float = float("inf")
+        self,
+        batch: tuple[Queued, ...],
+        *,
+        makes: bool,
+        sharer: Sharer | None = None,
+        patience_s: float = float("inf"),
+        feeds: bool = False,
     ) -> View:
-        """Return what an execution of entries that were taken goes by; after `patience_s` they are overdue."""
+        """Return what an execution of entries that were taken goes by.
+
+        Parameters
+        ----------
+        patience_s
+            After so many seconds they are overdue.
+        feeds
+            Whether the rows that the change feed needs are brought, also where a later entry removes them.
+        """
         with self.changed:
             assert self.place is not None
             item, broken = batch[0], frozenset(self._hidden)
@@ -250,7 +264,10 @@ class Progress:
             overdue = self.waited_s(item.index) > patience_s
             detached = to_be_detached(self._queue.values())
             opened = self.place.open
-            return View(self.place.parts, self._held, before, makes, kept, broken, opened, sharer, overdue, detached)
+            fed = to_be_fed(self._queue.values(), opened) if feeds else PartSet()
+            return View(
+                self.place.parts, self._held, before, makes, kept, broken, opened, sharer, overdue, detached, fed
+            )
 
     def release(
         self,

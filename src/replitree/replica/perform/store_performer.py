@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from replitree.errors import BadInput, CorruptPart, StoreError
 from replitree.protocol.core import effects as fx
-from replitree.protocol.core.parts import Part
+from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.core.views import StagedView, ViewToStage
 from replitree.protocol.execute.making import result_of, staged_result
 from replitree.replica.kit.payloads import StagedRewrite
@@ -208,9 +208,20 @@ class StorePerformer:
                 return tuple(part for part in self._store.parts() if not self._old_parts.is_old(part))
             case fx.FindPart(part):
                 return self._find(part)
-            case fx.RemovePart(part) | fx.Discard(part):
-                self._store.detach(part) if isinstance(effect, fx.RemovePart) else self._store.remove_parts((part,))
-                return None
+            case fx.RemovePart() | fx.Discard():
+                return self._take_out(effect)
+
+    def _take_out(self, effect: fx.RemovePart | fx.Discard) -> None:
+        """Take a part out of the table's folder, or mark it as old."""
+        if isinstance(effect, fx.Discard):
+            self._store.remove_parts((effect.part,))
+            return
+        # The rows of an insert are the same wherever they are.  Of a result that was never registered that is not known.
+        may_be_fed = effect.unless_fed and parse_part(effect.part).is_inserted
+        if may_be_fed and not self._old_parts.feed.unneeded((effect.part,)):
+            self._old_parts.retire((effect.part,))
+        else:
+            self._store.detach(effect.part)
 
     def _stage(self, effect: fx.Stage) -> fx.Staged:
         """Stage the rows of requests, and what the table's materialised views make of them."""

@@ -219,14 +219,17 @@ class Puller:
             case TakeIn(place, entries):
                 # First: what a client hears of is remembered, also when this process is killed at once.
                 self._parts.versions.take_in(entries, place, self._written_ms)
+                # Before an executor sees the entries: it goes by whether there is a feed.
+                if any(isinstance(item.entry, StorageEntry) for item in entries):
+                    # Opening a store may take long, so maintenance does it.
+                    self._context.definitions.expect_storage()
+                    # It may have turned the feed off, and a consumer may be newer than what was read of them.
+                    self._parts.old_parts.may_be_consumed = True
                 progress.pulled(place, entries)
                 versions = [item.entry.schema_version for item in entries if isinstance(item.entry, AlterEntry)]
                 if versions:
                     self._context.definitions.expect(versions[-1])
                     self._context.definitions.catch_up()
-                if any(isinstance(item.entry, StorageEntry) for item in entries):
-                    # Opening a store may take long, so maintenance does it.
-                    self._context.definitions.expect_storage()
                 self._gathered += len(entries)
                 is_urgent = bool(place.open) or any(isinstance(item.entry, SettleEntry | FailEntry) for item in entries)
                 # A client waits for a quorum, so the next pull must not wait to gather entries.
