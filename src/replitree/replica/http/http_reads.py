@@ -210,7 +210,7 @@ def _check(table: TableReplica) -> None:
 def _take(table: TableReplica, start: LogIndex, end: LogIndex | None, lease_s: float) -> TakenFeed:
     if table.definitions.is_behind:
         table.definitions.catch_up()
-    return table.feeds.take(start, end, lease_s)
+    return table.feeds.take_some(start, end, lease_s)
 
 
 def _body(table: TableReplica, taken: TakenFeed, query: Mapping[str, str]) -> bytes:

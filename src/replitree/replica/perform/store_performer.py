@@ -209,7 +209,8 @@ class StorePerformer:
             case fx.FindPart(part):
                 return self._find(part)
             case fx.RemovePart() | fx.Discard():
-                return self._take_out(effect)
+                self._take_out(effect)
+                return None
 
     def _take_out(self, effect: fx.RemovePart | fx.Discard) -> None:
         """Take a part out of the table's folder, or mark it as old."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.protocol.core.effects import LogIndex
@@ -217,6 +217,23 @@ class Feeds:
             self._check_parts(start, entries)
             leased.pop_all()
         return TakenFeed(start, reached, end, tuple(entries), tuple(names), lease)
+
+    def take_some(self, start: LogIndex, end: LogIndex | None, lease_s: float) -> TakenFeed:
+        """Take a range, or the entries of it before the first one whose parts are not here: another replica may have those.
+
+        After inserts at several replicas and a drop no replica has all parts until it has fetched those of the others.  All
+        else as `take`.
+        """
+        try:
+            return self.take(start, end, lease_s)
+        except OffsetExpired:
+            here = self.end
+            known = () if start < self._journal.first else self._journal.entries(start, self._journal.end)
+            there = next((each.index for each in known if self._lacking(each) is not None), start)
+            if here is None or there <= start:
+                raise
+        # The reader asks for the rest of the range next.
+        return replace(self.take(start, there, lease_s), end=here if end is None else min(end, here))
 
     def check(self) -> None:
         """Raise what `take` would raise whatever the range: `ReplicaUnavailable`, `FeedOff`."""
