@@ -75,7 +75,7 @@ def nothing_executed(cluster: InProcessCluster, *names: str) -> Iterator[None]:
 
 
 def let_pull(cluster: InProcessCluster, names: tuple[str, ...], *actions: Callable[[], Any]) -> None:
-    """Begin actions one after the other, each of which appends an entry to each log; on return all replicas have pulled these."""
+    """Begin actions one after the other, each of which appends an entry to each log; all replicas pull it before the next."""
     places = [node.table(name).progress for node in cluster.nodes for name in names]
     for action in actions:
         ends = [progress.pointer + 1 for progress in places]
@@ -88,6 +88,12 @@ def _try(action: Callable[[], Any]) -> None:
     # The replica that has appended the entry may be stopped meanwhile.
     with suppress(ReplitreeError):
         action()
+
+
+def wait_fetched(cluster: InProcessCluster) -> None:
+    """Wait until each replica has the rows that others have taken."""
+    hosted = hosted_everywhere(cluster, *NAMES)
+    wait_for(lambda: all(node.get("feed/end", name)["feed_from"] == 0 for node, name in hosted), "all have the feed")
 
 
 def changed(table: Any, start: Any) -> dict[str, list[int]]:
@@ -107,10 +113,7 @@ def test_rows_that_a_truncate_removes_before_they_are_published_are_in_the_feed(
         let_pull(cluster, NAMES, lambda: table.insert(ROWS), table.truncate)
     wait_for(lambda: changed(table, start) == BOTH, "the feed has all rows")
     # The other replica fetches them from the one that has taken them.
-    hosted = hosted_everywhere(cluster, *NAMES)
-    wait_for(
-        lambda: all(node.get("feed/end", name)["feed_from"] == 0 for node, name in hosted), "all have all of the feed"
-    )
+    wait_fetched(cluster)
 
 
 def test_rows_that_an_overwrite_removes_before_they_are_published_are_in_the_feed(
@@ -121,6 +124,8 @@ def test_rows_that_an_overwrite_removes_before_they_are_published_are_in_the_fee
         let_pull(
             cluster, NAMES, lambda: table.insert(ROWS), lambda: table.insert(others, overwrite="all"), table.truncate
         )
+    # One entry needs the rows of both inserts, which different replicas may have taken.
+    wait_fetched(cluster)
     keys = sorted(ROWS["k"] + others["k"])
     wait_for(lambda: changed(table, start) == {"insert": keys, "delete": keys}, "the feed has the rows of both inserts")
 

@@ -35,7 +35,7 @@ MUTANTS: dict[str, Mutant] = {
 
 Found in this code base: `unpulled-parts-set-aside`, `new-session-with-old-epoch`, `older-reload-wins`, `older-pull-wins`,
 `drop-before-covered-insert`, `drop-of-named-parts`, `drop-leaves-covered-parts`, `result-fetched-into-nothing`,
-`result-made-again`, `command-without-id`, `detach-without-inserts`, `merge-over-detached`, `drop-before-detach`, `overtaken-not-fed`,
+`result-made-again`, `command-without-id`, `detach-without-inserts`, `merge-over-detached`, `drop-before-detach`,
 `stands-again-in-doubt`, `recovery-goes-on-in-doubt`, `drop-goes-on-after-return`, `let-go-of-what-is-to-come`,
 `tail-believed`, `removed-entry-awaited`,
 `marked-though-joined-again`, `source-joined-again`, `published-fetched`.

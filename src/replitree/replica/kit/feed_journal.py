@@ -29,6 +29,9 @@ from replitree.replica.kit.version_log import NotedEntry, Segment, VersionLog
 
 _NO_OPENS, _NOWHERE = OpenInserts(), LogIndex(-1)
 
+RECENT_S = 10.0
+"""For so many seconds what an entry needs may still be on its way from another replica."""
+
 TRIM_S = 60.0
 """How often what is needed no more is forgotten, in seconds."""
 
@@ -185,6 +188,14 @@ class FeedJournal:
         """Return whether the feed does not keep what an entry needs any more, unless a consumer holds it."""
         kept_s = self._feed_s()
         return kept_s is None or entry.timestamp_us < 1_000_000 * (self._clock() - kept_s)
+
+    def needed_recently(self, parts: Sequence[str]) -> frozenset[str]:
+        """Return those of some parts that a recent entry needs.  Raises OSError when the disk refuses."""
+        self.read()
+        since_us = 1_000_000 * (self._clock() - RECENT_S)
+        with self._lock:
+            needs = self._known.needed.of(parts)
+        return frozenset(part for part, (last_us, _) in zip(parts, needs, strict=True) if last_us > since_us)
 
     def unneeded(self, parts: Sequence[str]) -> tuple[str, ...]:
         """Return those of some parts that the feed does not need.  Raises OSError when the disk refuses."""

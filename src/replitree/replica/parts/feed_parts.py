@@ -78,7 +78,9 @@ class FeedParts:
             here = [each.part for each in self._exchange.fetch(fetches) if isinstance(each, Fetched)] if fetches else []
             self._old_parts.retire(here)
             left = {part: None for part in left if part.name not in here}
-        self._nowhere |= left.keys()
+        # The replica that has taken rows a moment ago may still have to publish them.
+        recently = self._journal.needed_recently([part.name for part in left])
+        self._nowhere |= {part for part in left if part.name not in recently}
         if len(left) < len(wanted):
             self._context.log.info("fetched parts of the change feed", parts=len(wanted) - len(left))
 
