@@ -7,7 +7,7 @@ from replitree.protocol.core.entries import DropEntry
 from replitree_verify.models.insert import one, two
 from replitree_verify.models.merge import EVERYWHERE, THREE_PARTS, TWO_PARTS
 from replitree_verify.world.faults import Fault
-from replitree_verify.world.model import Ask, Insert, Proposal
+from replitree_verify.world.model import Ask, Insert, Proposal, Rewrite
 
 DROP = Ask("r2", 9, DropEntry("r2", EntryId("d"), "all"))
 DETACH = Ask("r2", 9, DropEntry("r2", EntryId("d"), "all", detach=True))
@@ -230,6 +230,20 @@ MODELS = (
         resting=("r1 ins 2",),
         feeds=True,
         probes=("parts dropped", "merged", "made later", "crash"),
+    ),
+    one(
+        "fed_rewrite",
+        "a rewrite is pulled together with a drop of everything, and the feed has what it has brought; a crash anywhere",
+        TWO_PARTS,
+        {Fault.CRASH: 1},
+        pull_count=2,
+        rewrites=(
+            Rewrite("r1", 8, EntryId("w"), (("all_0_0_0", "all:1~w"), ("all_1_1_0", "all:")), (("all", "all:2~w+8"),)),
+        ),
+        commands=(Ask("r1", 9, DropEntry("r1", EntryId("d"), "all")),),
+        prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 rew 8", "r1 ask 9"),
+        feeds=True,
+        probes=("parts dropped", "crash"),
     ),
     two(
         "fed_two",

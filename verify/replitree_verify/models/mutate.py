@@ -330,18 +330,6 @@ REWRITES = (
         prelude=(*READ_TWO, "r1 rew 9"),
         probes=("rewritten", "parts dropped"),
     ),
-    one(
-        "fed_rewrite",
-        "a rewrite is pulled together with a drop of everything, and the feed has what it has brought; a crash anywhere",
-        TWO_PARTS,
-        CRASH,
-        pull_count=2,
-        rewrites=(MOVING,),
-        commands=(Ask("r1", 8, DropEntry("r1", EntryId("d"), "all")),),
-        prelude=("r1 ins 1", "r1 ins 2", "r1", "r1 rew 9", "r1 ask 8"),
-        feeds=True,
-        probes=("parts dropped", "crash"),
-    ),
     two(
         "rewrite_crash",
         "a replica dies anywhere in a rewrite of two parts",

@@ -409,11 +409,8 @@ def quiet_states_agree(look: Look) -> str | None:
         garbage = _garbage(look, name) + needless_old_parts(look, seat)
         if garbage:
             return f"CONVERGES: {name} keeps {', '.join(garbage)}, which nothing needs"
-    return (
-        all_are_counted(look)
-        or fed_rows_are_given(look)
-        or (lost_parts_are_empty(look) if look.model.is_losing else None)
-    )
+    lost = lost_parts_are_empty(look) if look.model.is_losing else None
+    return all_are_counted(look) or fed_rows_are_given(look) or lost
 
 
 def _left_to_do(look: Look) -> str | None:
@@ -447,16 +444,15 @@ def _garbage(look: Look, name: str) -> list[str]:
     """
     if look.model.has_rivals:
         return []
-    replica, folders = look.log.replica(name), look.disk(name).folders
+    replica, disk = look.log.replica(name), look.disk(name)
     to_come = (*look.log.queue(replica), *look.log.since(look.log.pointer(replica)))
     wanted = {entry.insert for _, entry in to_come if isinstance(entry, GetEntry | RewriteEntry)}
-    staged = [folder.staging for folder in folders if result_of(folder.staging) is None]
+    staged = [folder.staging for folder in disk.folders if result_of(folder.staging) is None]
     unneeded: list[str] = [staging for staging in staged if staging not in wanted]
     # Parts of own inserts whose rows the table has lost stay until the next start after a lost answer.
     if not HARMLESS.issuperset(look.model.faults) or look.model.duties:
         return unneeded
-    log = look.log
-    registered = log.registered(replica)
+    log, registered = look.log, look.log.registered(replica)
     own = [
         inserted_part(part.partition, LogIndex(index))
         for index, entry in log.inserts
@@ -464,7 +460,6 @@ def _garbage(look: Look, name: str) -> list[str]:
         for part in entry.parts
     ]
     gone = [part.name for part in own if log.parts.covering(part) is None and part.name not in registered]
-    disk = look.disk(name)
     # What the feed needs stays as an old part: `F8`.
     return unneeded + [part for part in gone if disk.content(part) is not None and part not in disk.old]
 
