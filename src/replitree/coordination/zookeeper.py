@@ -19,6 +19,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, assert_never, overload
 
 from kazoo.exceptions import (
@@ -37,6 +38,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
+from replitree.coordination.gathering import Gathering
 from replitree.coordination.port import (
     READS_MAX,
     REQUEST_BYTES_MAX,
@@ -92,6 +94,19 @@ _NOT_THE_CAUSE = (RolledBackError, RuntimeInconsistency)
 """How a refused transaction marks the operations before and after the one that did not hold."""
 
 
+_Answer: TypeAlias = fx.Node | Exception
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Reads:
+    """What a thread reads of a session within some time: at most `PIPELINE_MAX` nodes, and one that is watched from then on."""
+
+    session: ZooKeeperSession
+    paths: tuple[str, ...]
+    watch: str | None
+    deadline: float
+
+
 class ZooKeeperCoordination:
     """One session with a ZooKeeper ensemble; implements `stamped.StampedCoordination`.
 
@@ -138,6 +153,7 @@ class ZooKeeperCoordination:
         self._beginning = threading.Lock()
         self._closed = False
         self._seen_before = 0
+        self._reads = Gathering(self._read_together, lambda asked: len(asked.paths), PIPELINE_MAX)
         self._session = self._make_session()
         if trace is not None:
             trace.seen = lambda: self._session.seen
@@ -363,23 +379,35 @@ class ZooKeeperCoordination:
         self, session: ZooKeeperSession, paths: tuple[str, ...], watch: str | None, deadline: float
     ) -> fx.Many:
         nodes: list[fx.Node | None] = []
-        watched: _Result = None
+        watched = False
         for start in range(0, max(len(paths), 1), PIPELINE_MAX):
             # Of many reads, each pipeline has a time limit of its own.
             deadline = max(deadline, time.monotonic() + self._operation_timeout_s)
-            client = session.client(deadline)
-            some = paths[start : start + PIPELINE_MAX]
-            pieces = [some[first : first + READS_MAX] for first in range(0, len(some), READS_MAX)]
-            self._requests.add("get", len(pieces))
-            results = [send_get_many(client, piece) for piece in pieces]
-            if watch is not None and start + PIPELINE_MAX >= len(paths):
-                self._requests.add("exists")
-                watched = send_exists(client, watch, session.on_watch)
-            # Answers come in the order of the requests: a thread that waits for the last one wakes up once.
-            if results:
-                results[-1].wait(max(0.0, deadline - time.monotonic()))
-            nodes += [_found(node) for result in results for node in _wait(result, deadline)]
-        return fx.Many(tuple(nodes), watched is not None and _wait(watched, deadline) is not None)
+            is_last = start + PIPELINE_MAX >= len(paths)
+            asked = _Reads(session, paths[start : start + PIPELINE_MAX], watch if is_last else None, deadline)
+            found, watched = self._reads.ask(asked)
+            nodes += map(_found, found)
+        return fx.Many(tuple(nodes), watched)
+
+    def _read_together(self, asked: list[_Reads]) -> list[tuple[list[_Answer], bool]]:
+        """Send the reads of several threads, all at once; return the answers of each, and whether its watched node is there."""
+        session, deadline = asked[0].session, max(each.deadline for each in asked)
+        if any(each.session is not session for each in asked):
+            # Each goes by the session with which it began: after this error each is asked by itself.
+            raise ConnectionLoss
+        client, paths = session.client(deadline), [path for each in asked for path in each.paths]
+        pieces = [paths[first : first + READS_MAX] for first in range(0, len(paths), READS_MAX)]
+        watches = [each.watch for each in asked if each.watch is not None]
+        self._requests.add("get", len(pieces))
+        self._requests.add("exists", len(watches))
+        results = [send_get_many(client, piece) for piece in pieces]
+        exist = [send_exists(client, watch, session.on_watch) for watch in watches]
+        # Answers come in the order of the requests: a thread that waits for the last one wakes up once.
+        for last in (exist or results)[-1:]:
+            last.wait(max(0.0, deadline - time.monotonic()))
+        found = iter([node for result in results for node in _wait(result, deadline)])
+        there = iter([_wait(each, deadline) is not None for each in exist])
+        return [([next(found) for _ in each.paths], each.watch is not None and next(there)) for each in asked]
 
     def _children_many(self, session: ZooKeeperSession, paths: tuple[str, ...], deadline: float) -> fx.Lists:
         lists: list[tuple[str, ...] | None] = []

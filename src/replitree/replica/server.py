@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from replitree import private
+from replitree.coordination.gathering import gathered_commits
 from replitree.coordination.port import Connected, Coordination, Event, SessionLost, Suspended, Watched, make_root
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import (
@@ -39,7 +40,7 @@ from replitree.errors import (
     UnsupportedFormat,
 )
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Children, Exists, Get, GetMany
+from replitree.protocol.core.effects import Children, Commit, Committed, Exists, Get, GetMany
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.sharded.places import hosted_path
 from replitree.replica.http.gate import DEGRADED
@@ -136,11 +137,16 @@ class Server:
         self.failure: ReplitreeError | None = None
         self.on_failure: Callable[[], object] = lambda: None
         self._coordination = coordination
+        # A trace has every commit by itself: its readers compare each with one step of the protocol.
+        self._gathered = gathered_commits(self._commit).ask if trace is None else self._commit
         self._has_gone_back = False
         self._silence = Silence(coordination, lambda: list(self._tables.values()), self.log)
         self._watcher = threading.Thread(target=self._run, name="tables", daemon=True)
         begin = None if config_file is None else process_of(config_file, config)
         self._moves = ShardMoves(config, root, coordination.perform, self._tables, self.metrics, self.log, begin)
+
+    def _commit(self, commit: Commit) -> Committed:
+        return self._coordination.perform(commit)
 
     # --- what the HTTP server asks ---
 
@@ -388,7 +394,14 @@ class Server:
         table, definition = found
         self._folders.add(definition.folder_name)
         context = ServerContext(
-            self._config, self.identity, lambda: self._coordination, self._peer, self.metrics, self.log, self.table
+            self._config,
+            self.identity,
+            lambda: self._coordination,
+            self._peer,
+            self.metrics,
+            self.log,
+            self.table,
+            self._gathered,
         )
         replica = TableReplica(definition, Replica(table, self._config.name), context)
         replica.on_end = self._wake.set

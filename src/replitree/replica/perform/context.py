@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from replitree.coordination.port import Coordination
+from replitree.protocol.core.effects import Commit, Committed
 from replitree.protocol.core.layout import Replica
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.definitions import Definitions
@@ -38,6 +39,8 @@ class ServerContext:
         Finds another replica: which one, and whether to look afresh.
     table
         Returns a table of this server by its name; raises `TableNotFound` when there is none.
+    gathered
+        Performs a commit that concerns one replica's own nodes, maybe together with those of other tables.
     """
 
     config: ServerConfig
@@ -47,6 +50,7 @@ class ServerContext:
     metrics: Metrics
     log: Log
     table: Callable[[str], Any]
+    gathered: Callable[[Commit], Committed]
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ class TableReplica:
 
     def __init__(self, definition: TableDefinition, replica: Replica, server: ServerContext) -> None:
         config, metrics, coordination = server.config, server.metrics, server.coordination
-        self.coordination, self._tables = coordination, server.table
+        self.coordination, self._tables, self._gathered = coordination, server.table, server.gathered
         self.definitions = Definitions(replica.table, definition, coordination)
         self.metrics, self.meter = metrics, metrics.meter(definition.name)
         self.log, root = server.log.bind(table=definition.name), Path(config.data) / "tables" / definition.folder_name
@@ -171,11 +171,14 @@ class TableReplica:
         return perform(effect) if sharing is None else sharing.perform_beside(effect, perform)
 
     def _commit(self, commit: fx.Commit) -> fx.Committed:
-        registered = registered_by(self.replica, commit)
+        registered, own = registered_by(self.replica, commit), f"{layout.replica_path(self.replica)}/"
+        # What a pull or an execution changes is the replica's own, and nothing goes by the number of its transaction.
+        is_own = all(each.path.startswith(own) for each in commit.operations)
+        perform = self._gathered if is_own else self.coordination().perform
         if not registered:
-            return self.coordination().perform(commit)
+            return perform(commit)
         with self.store.expecting() as expect:
-            outcome = self.coordination().perform(commit)
+            outcome = perform(commit)
             if isinstance(outcome, fx.Applied):
                 expect(registered)
         return outcome
