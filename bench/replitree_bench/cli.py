@@ -262,6 +262,19 @@ def growth(rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> 
     _print(run.run_growth(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
 
 
+@app.command("stages")
+def stages(
+    rounds: Rounds = 3,
+    shards: Annotated[int, typer.Option("--shards", metavar="N", min=1, max=64, help="Shards of the table.")] = 16,
+    folder: Folder = None,
+    as_json: Json = False,
+) -> None:
+    """Measure the CPU time that the stages of an insert into all shards of a table take, on two replicas."""
+    from replitree_bench import run
+
+    _print(run.run_stages(rounds=rounds, shards=shards, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("quorum")
 def quorum(peer: Peer = None, rounds: Rounds = 3, folder: Folder = None, as_json: Json = False) -> None:
     """Measure inserts that two replicas must have on disk, by 1 and by 50 clients."""
