@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pytest
 
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.storage.files.durable import sync_files
+from replitree.storage.parts import part_sync
 from tests.replica.inprocess import InProcessCluster, Node, as_stream, rows, wait_for
 from tests.replica.sharded import (
     NAMES,
@@ -179,3 +182,49 @@ def test_shards_that_do_not_fit_the_rows_are_refused(cluster: InProcessCluster, 
 def test_an_insert_with_a_quorum_into_several_shards_is_prepared_shard_by_shard(cluster: InProcessCluster) -> None:
     node, _ = cluster.nodes
     assert ask(node, 0, quorum="all")[1]["error"] == "BadInput"
+
+
+def test_the_files_of_all_shards_are_synced_before_the_commit(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, _ = cluster.nodes
+    synced, commits = list[str](), Commits(node)
+
+    def sync(paths: Sequence[Path | str]) -> None:
+        assert not commits.sent, "synced after the commit"
+        synced.extend(map(str, paths))
+        sync_files(paths)
+
+    monkeypatch.setattr(part_sync, "sync_files", sync)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, node, 0)
+        wait_for(lambda: len(commits.sent) == 1, "the commit is about to be sent")
+        monkeypatch.undo()
+        for name in NAMES:
+            staging = node.table(name).store.staging
+            (folder,) = staging.iterdir()
+            assert {str(path) for path in (staging, folder, *folder.iterdir())} <= set(synced)
+        commits.go.set()
+        assert asked.result()[1]["outcome"] == "inserted"
+
+
+def test_a_disk_that_does_not_sync_the_files_of_one_shard_refuses_the_insert_and_nothing_is_left(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, _ = cluster.nodes
+
+    def sync(paths: Sequence[Path | str]) -> None:
+        if any("d~1" in str(path) for path in paths):
+            raise OSError(errno.EIO, "a test's disk")
+        sync_files(paths)
+
+    monkeypatch.setattr(part_sync, "sync_files", sync)
+    status, answer = ask(node, 0)
+    assert (status, answer["error"]) == (507, "StoreError"), answer
+    monkeypatch.undo()
+    assert log(cluster, 0) == log(cluster, 1) == []
+    for shard in range(2):
+        wait_forgotten(node, shard)
+    assert all(not node.table(name).store.stagings() for name in NAMES)
+    # The same token, once the disk takes writes again.
+    wait_for(lambda: ask(node, 0)[1].get("outcome") == "inserted", "the replica takes inserts again")

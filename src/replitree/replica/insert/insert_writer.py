@@ -63,7 +63,7 @@ class InsertWriter:
                     return tuple(sorted(manifests, key=lambda manifest: manifest.partition))
                 case Detached(name):
                     return (store.staged.attach(name, staging),)
-                case Rows(definition=definition):
+                case Rows(definition=definition, together=together):
                     import pyarrow as pa
 
                     from replitree.storage.parts.encode import stage_table
@@ -75,6 +75,7 @@ class InsertWriter:
                         prefix=store.staging_prefix(staging),
                         # The table's own limit was checked for each request of the group.
                         partitions_max=max(PARTS_MAX, definition.settings.partitions_per_insert_max),
+                        sync=together or True,
                     )
                     store.staged.note(staging, manifests)
                     return manifests

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplitreeError
+from replitree.errors import BadInput, OutcomeUnknown, ReadOnly, ReplitreeError, StoreError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.sharded.joint_insert import TokensTaken
 from replitree.protocol.sharded.prepare import Participant
@@ -34,10 +34,12 @@ from replitree.replica.insert.prepared_rows import KEEP_S, PreparedRows
 from replitree.replica.kit.payloads import Rows
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import TableContext
+from replitree.storage.parts.part_sync import SyncTogether
 from replitree.wire.block_ids import token_block
 
-STAGED_AT_ONCE = 8
-"""Shards whose rows are staged at once: each waits for the disk."""
+STAGING_THREADS = 2
+"""Threads that stage the rows of many shards: one writes while the disk syncs what the other one has written.  More of them
+would wait for the interpreter, and the disk would sync less at once."""
 
 Piece = tuple[PreparedRows, Rows]
 """Rows of a shard, and where the process stages them."""
@@ -211,28 +213,41 @@ class JointGroups:
             _give_up(staged)
 
     def _stage(self, shards: Sequence[Sequence[Piece]]) -> list[tuple[PreparedRows, Participant]]:
-        """Stage the rows of each shard, side by side."""
-        import pyarrow as pa
-
-        def stage(pieces: Sequence[Piece]) -> tuple[PreparedRows, Participant]:
-            holder, rows = pieces[0]
-            definition = rows.definition
-            whole = pa.concat_tables([each.table for _, each in pieces])
-            version = definition.schema_version
-            return holder, holder.prepare(Rows(whole, definition), version, KEEP_S, coordinates=True)
-
+        """Stage the rows of each shard, and sync them, about half of the shards at once."""
         if len(shards) == 1:
-            return [stage(shards[0])]
+            return self._stage_some(shards)
         with self._lock:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(STAGED_AT_ONCE, f"stage-{self._context.replica.table.name}")
+                self._pool = ThreadPoolExecutor(STAGING_THREADS, f"stage-{self._context.replica.table.name}")
             pool = self._pool
-        futures: list[Future[tuple[PreparedRows, Participant]]] = [pool.submit(stage, each) for each in shards]
+        size = -(-len(shards) // STAGING_THREADS)
+        futures: list[Future[list[tuple[PreparedRows, Participant]]]] = [
+            pool.submit(self._stage_some, shards[first : first + size]) for first in range(0, len(shards), size)
+        ]
         problems = [problem for each in futures if (problem := each.exception()) is not None]
         if problems:
-            _give_up([each.result() for each in futures if each.exception() is None])
+            _give_up([one for each in futures if each.exception() is None for one in each.result()])
             raise problems[0]
-        return [each.result() for each in futures]
+        return [one for each in futures for one in each.result()]
+
+    def _stage_some(self, shards: Sequence[Sequence[Piece]]) -> list[tuple[PreparedRows, Participant]]:
+        """Stage the rows of some shards, one after the other, and sync all of them at once."""
+        import pyarrow as pa
+
+        staged, together = list[tuple[PreparedRows, Participant]](), SyncTogether()
+        try:
+            for pieces in shards:
+                holder, rows = pieces[0]
+                whole = Rows(pa.concat_tables([each.table for _, each in pieces]), rows.definition, together)
+                made = holder.prepare(whole, rows.definition.schema_version, KEEP_S, coordinates=True)
+                staged.append((holder, made))
+            together.sync()
+        except BaseException as error:
+            _give_up(staged)
+            if isinstance(error, StoreError):
+                self._availability.disk_failed(str(error))
+            raise
+        return staged
 
     def _unanswered(self, left: Sequence[PendingInsert], problem: BaseException | None) -> None:
         """Answer requests with the error that their group has met; the commit itself raises none (`JointInserts`)."""

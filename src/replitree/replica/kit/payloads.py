@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from replitree.storage.parts.manifest import PartManifest
+from replitree.storage.parts.part_sync import SyncTogether
 from replitree.storage.schema.definition import TableDefinition
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ class StagedRewrite:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Rows in the schema of a version of the table."""
+    """Rows in the schema of a version of the table; `together` syncs what they are staged as, with that of other tables."""
 
     table: pa.Table
     definition: TableDefinition
+    together: SyncTogether | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

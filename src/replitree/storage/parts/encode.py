@@ -31,7 +31,7 @@ from replitree.storage.parts.content_hash import content_hash
 from replitree.storage.parts.encodings import writer_options
 from replitree.storage.parts.manifest import MANIFEST_FILE, FileEntry, PartManifest, data_file
 from replitree.storage.parts.order import sort_rows
-from replitree.storage.parts.part_sync import sync_part, sync_parts
+from replitree.storage.parts.part_sync import SyncTogether, sync_part, sync_parts
 from replitree.storage.parts.statistics import table_statistics
 from replitree.storage.parts.sums_files import write_sums
 from replitree.storage.schema.adapt import stored_rows
@@ -55,7 +55,7 @@ def stage_table(
     *,
     prefix: str = "",
     files_max: int = 2,
-    sync: bool = True,
+    sync: bool | SyncTogether = True,
     sealed: bool = True,
     partitions_max: int | None = None,
 ) -> tuple[PartManifest, ...]:
@@ -74,7 +74,8 @@ def stage_table(
     files_max
         Files of a large part, written in parallel.
     sync
-        Whether to wait for the disk.  Without it a power failure may take what was acknowledged.
+        Whether to wait for the disk.  Without it a power failure may take what was acknowledged.  `SyncTogether` takes what
+        step 4 would sync: the caller syncs it together with the parts of other tables.
     sealed
         Whether to make parts of the folders, by steps 3 and 4.  Without it the process that takes the files does that; here
         only large files are synced, as soon as they are written.
@@ -109,7 +110,7 @@ def stage_table(
         # Whether the folder is new decides whether its own name, in its parent, has to be synced.
         is_new = make_folder(folder)
         jobs = [
-            _StagingJob(part, definition, folder / f"{prefix}{part.partition}", files_max, sync, sealed)
+            _StagingJob(part, definition, folder / f"{prefix}{part.partition}", files_max, bool(sync), sealed)
             for part in parts
         ]
         rows = sum(part.rows.num_rows for part in parts)
@@ -123,7 +124,11 @@ def stage_table(
                 manifests = (_stage_part(jobs[0], pool),) if len(jobs) == 1 else tuple(pool.map(_stage_part, jobs))
         if sync and sealed:
             staged = [(job.folder, manifest) for job, manifest in zip(jobs, manifests, strict=True)]
-            sync_parts(staged, (folder, folder.parent) if is_new else (folder,))
+            names = (folder, folder.parent) if is_new else (folder,)
+            if isinstance(sync, SyncTogether):
+                sync.add(staged, names)
+            else:
+                sync_parts(staged, names)
     return manifests
 
 
