@@ -270,9 +270,9 @@ def stages(
     as_json: Json = False,
 ) -> None:
     """Measure the CPU time that the stages of an insert into all shards of a table take, on two replicas."""
-    from replitree_bench import run
+    from replitree_bench.shards.stages import stages_report
 
-    _print(run.run_stages(rounds=rounds, shards=shards, say=_say, folder=_made(folder)), as_json=as_json)
+    _print(stages_report(rounds=rounds, shards=shards, say=_say, folder=_made(folder)), as_json=as_json)
 
 
 @app.command("quorum")

@@ -237,20 +237,6 @@ def run_growth(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
         return growth_report(cluster, rounds, say)
 
 
-def run_stages(*, rounds: int, shards: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure the stages of a joint insert: see `replitree_bench.shards.stages`."""
-    from replitree_bench.shards.stages import StagesBench
-
-    place = Path(tempfile.mkdtemp(prefix="replitree-bench-", dir=folder))
-    try:
-        say(f"creating a table of {shards} shards")
-        with closing(StagesBench(place, shards)) as bench:
-            found = list(map(bench.measure, range(rounds)))
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    return Report("stages", medians(found), {}, rounds, "", _NOTES["stages"])
-
-
 def run_sharded(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure inserts into sharded tables, and reads of them: see `replitree_bench.shards.sharded`."""
     from replitree_bench.shards.sharded import CutBench, ShardedBench
@@ -534,9 +520,6 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "rows": "ours sends 100 rows as Arrow with each insert, the peer's server makes them from numbers()",
     },
     "sharded": {"machine": "clients, replicas and ZooKeeper share the cores; every insert is synced before it counts"},
-    "stages": {
-        "machine": "two servers in the process of the benchmark; CPU milliseconds of one insert, for each shard"
-    },
     "torn": {
         "kills": "the same servers in the same order, each when the last one serves again; some writers give up at an error",
         "reads": "ours stand at one cut of both shards; the peer's Distributed table asks a replica of each shard",

@@ -24,7 +24,9 @@ class Gate:
         self.sent: list[Commit] = []
         self._answer = answer
         self._open = threading.Event()
-        self._gathering = gathered_commits(self._send)
+        session = MemoryCoordination(SharedTree())
+        session.perform = self._send  # type: ignore[method-assign, assignment]
+        self._gathering = gathered_commits(session)
 
     def _send(self, commit: Commit) -> Committed:
         self.sent.append(commit)

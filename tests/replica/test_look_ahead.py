@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack
 
 import pytest
 
@@ -22,6 +23,8 @@ from replitree.replica.perform.look_ahead import AHEAD_AT_ONCE, AHEAD_BYTES_MAX,
 from replitree.replica.perform.received_ahead import AHEAD_PARTS_MAX, ReceivedAhead
 from replitree.replica.table import workers
 from replitree.storage.disk.fetch import ReceivedPart
+from replitree.storage.parts.conform import conform
+from replitree.storage.parts.encode import stage_table
 from tests.replica.inprocess import TOKEN, InProcessCluster, as_stream, rows
 from tests.waiting import wait_for
 
@@ -149,9 +152,26 @@ def test_a_part_that_is_being_fetched_is_not_begun_and_one_that_was_begun_not_ag
 
 def test_a_part_is_waited_for_only_while_an_insert_runs(cluster: InProcessCluster) -> None:
     performer = cluster.nodes[0].table().store_performer
-    performer.await_published("all_7_7_0", 3600.0)
-    with performer.holding(fx.StagingId("s"), {}):
-        performer.await_published("all_7_7_0", 0.001)
+    with performer.publishing("all_7_7_0") as published:
+        assert published.done()
+    with ExitStack() as running:
+        running.enter_context(performer.holding(fx.StagingId("s"), {}))
+        with performer.publishing("all_7_7_0") as published:
+            assert not published.done()
+            running.close()
+            assert published.done()
+
+
+def test_a_part_that_was_staged_here_is_waited_for_until_it_is_published(cluster: InProcessCluster) -> None:
+    table = cluster.nodes[0].table()
+    performer, store, definition = table.store_performer, table.store, table.definition
+    staged = stage_table(conform(rows(0), definition), definition, store.staging, prefix=store.staging_prefix("s"))
+    store.staged.note("s", staged)
+    with performer.publishing("all_7_7_0") as published, performer.publishing("all_8_8_0") as other:
+        assert not published.done()
+        performer.perform(fx.Publish(fx.StagingId("s"), (("all", "all_7_7_0"),)))
+        assert published.done()
+        assert other.done(), "nothing is staged that may become it"
 
 
 # --- entries of one's own -----------------------------------------------------------------------------------------------------

@@ -18,12 +18,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
+import shutil
+import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from replitree.client import Connection
 from replitree.client.transport.access import Access
@@ -32,7 +34,7 @@ from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.replica.http.http_server import HttpServer
 from replitree.replica.kit.config import Address, ServerConfig
 from replitree.replica.server import COLLECT_OBJECTS, Server
-from replitree_bench.kit.report import Measured, quantile
+from replitree_bench.kit.report import Measured, Report, medians, quantile
 from replitree_bench.kit.systems import REPLICAS, SCHEMA, make_rows
 
 SHARDS = 16
@@ -91,8 +93,15 @@ class StagesBench:
             self._sessions = [self._ending.enter_context(each) for each in serving]
             access = Access(zookeeper.url, token)
             connection = self._ending.enter_context(Connection(access, lambda: ZooKeeperCoordination(zookeeper.url)))
-            wanted = {"shard_by": "k", "shards": shards, "wait_replicas": REPLICAS, "timeout_s": CREATE_S}
-            self._table = connection.create_table("stages", SCHEMA, order_by="k", **wanted)
+            self._table = connection.create_table(
+                "stages",
+                SCHEMA,
+                order_by="k",
+                shard_by="k",
+                shards=shards,
+                wait_replicas=REPLICAS,
+                timeout_s=CREATE_S,
+            )
             for _ in range(WARM_UPS):
                 self._insert()
             # As a server does it: see `replitree.replica.server`.
@@ -136,9 +145,9 @@ class StagesBench:
     def _asked(self) -> int:
         return sum(sum(session.requests.values()) for session in self._sessions)
 
-    def _used_ms(self) -> Counter[str]:
+    def _used_ms(self) -> dict[str, float]:
         """Return the CPU milliseconds that each stage has used so far."""
-        used = Counter({f"stage_{name}_ms": 0.0 for name in STAGES.values()})
+        used = dict.fromkeys((*(f"stage_{name}_ms" for name in (*STAGES.values(), "other")), "zookeeper_ms"), 0.0)
         for thread in threading.enumerate():
             stage = next((name for begin, name in STAGES.items() if thread.name.startswith(begin)), "other")
             with suppress(OSError):  # it may have ended
@@ -147,6 +156,19 @@ class StagesBench:
             with suppress(OSError):
                 used["zookeeper_ms"] += _used_ms_of(task)
         return used
+
+
+def stages_report(*, rounds: int, shards: int, say: Callable[[str], None], folder: Path | None = None) -> Report:
+    """Measure the stages of inserts into a table of so many shards."""
+    place = Path(tempfile.mkdtemp(prefix="replitree-bench-", dir=folder))
+    try:
+        say(f"creating a table of {shards} shards")
+        with closing(StagesBench(place, shards)) as bench:
+            found = list(map(bench.measure, range(rounds)))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    note = "two servers in the process of the benchmark; CPU milliseconds of one insert, for each shard"
+    return Report("stages", medians(found), {}, rounds, "", {"machine": note})
 
 
 def _used_ms_of(task: Path) -> float:
@@ -163,7 +185,7 @@ def _serving(folder: Path, name: str, url: str, token: str) -> Iterator[ZooKeepe
     config = ServerConfig(name=name, zookeeper=url, data=str(folder / name), token_file=str(token_file))
     loop, session = asyncio.new_event_loop(), ZooKeeperCoordination(url)
     threading.Thread(target=loop.run_forever, name=f"http-{name}", daemon=True).start()
-    tables = _Tables()
+    tables: Any = _Tables()
     http = HttpServer(tables, token, config)
     port = asyncio.run_coroutine_threadsafe(http.listen(HOST, 0), loop).result()
     server = tables.server = Server(config, token, Address(HOST, port), session, session.url.root)

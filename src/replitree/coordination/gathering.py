@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
-from replitree.coordination.port import commit_bytes
+from replitree.coordination.port import Coordination, commit_bytes
 from replitree.protocol.core import effects as fx
 
 A = TypeVar("A")
@@ -131,19 +131,13 @@ class Gathering(Generic[A, T]):
             group[0].turn.release()
 
 
-def gathered_commits(send: Callable[[fx.Commit], fx.Committed]) -> Gathering[fx.Commit, fx.Committed]:
-    """Return what performs commits of many threads, several at a time.
-
-    Parameters
-    ----------
-    send
-        Performs one commit (`port.Coordination.perform`).
-    """
+def gathered_commits(coordination: Coordination) -> Gathering[fx.Commit, fx.Committed]:
+    """Return what performs commits of many threads at a session, several at a time."""
 
     def together(commits: list[fx.Commit]) -> list[fx.Committed]:
         outcomes: dict[int, fx.Committed] = {}
         while left := [number for number in range(len(commits)) if number not in outcomes]:
-            outcome = send(fx.Commit(*(each for number in left for each in commits[number].operations)))
+            outcome = coordination.perform(fx.Commit(*(each for number in left for each in commits[number].operations)))
             match outcome:
                 case fx.Applied(created):
                     paths = iter(created)

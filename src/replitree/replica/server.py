@@ -40,7 +40,7 @@ from replitree.errors import (
     UnsupportedFormat,
 )
 from replitree.protocol.core import layout
-from replitree.protocol.core.effects import Children, Commit, Committed, Exists, Get, GetMany
+from replitree.protocol.core.effects import Children, Exists, Get, GetMany
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.sharded.places import hosted_path
 from replitree.replica.http.gate import DEGRADED
@@ -126,10 +126,8 @@ class Server:
         self._tables: dict[str, TableReplica] = {}
         self._folders: set[str] = set()
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._lost = threading.Event()
-        self._started = False
-        self._stopping = False
+        self._wake, self._lost = threading.Event(), threading.Event()
+        self._started = self._stopping = False
         self._peers: dict[Replica, Peer] = {}
         self.identity = own_identity(str(address))
         self.metrics = Metrics()
@@ -138,15 +136,14 @@ class Server:
         self.on_failure: Callable[[], object] = lambda: None
         self._coordination = coordination
         # A trace has every commit by itself: its readers compare each with one step of the protocol.
-        self._gathered = gathered_commits(self._commit).ask if trace is None else self._commit
+        commit = gathered_commits(coordination).ask if trace is None else coordination.perform
+        parts = config, self.identity, lambda: coordination, self._peer, self.metrics, self.log, self.table, commit
+        self._context = ServerContext(*parts)
         self._has_gone_back = False
         self._silence = Silence(coordination, lambda: list(self._tables.values()), self.log)
         self._watcher = threading.Thread(target=self._run, name="tables", daemon=True)
         begin = None if config_file is None else process_of(config_file, config)
         self._moves = ShardMoves(config, root, coordination.perform, self._tables, self.metrics, self.log, begin)
-
-    def _commit(self, commit: Commit) -> Committed:
-        return self._coordination.perform(commit)
 
     # --- what the HTTP server asks ---
 
@@ -393,17 +390,7 @@ class Server:
             return None
         table, definition = found
         self._folders.add(definition.folder_name)
-        context = ServerContext(
-            self._config,
-            self.identity,
-            lambda: self._coordination,
-            self._peer,
-            self.metrics,
-            self.log,
-            self.table,
-            self._gathered,
-        )
-        replica = TableReplica(definition, Replica(table, self._config.name), context)
+        replica = TableReplica(definition, Replica(table, self._config.name), self._context)
         replica.on_end = self._wake.set
         if self._trace is not None:
             replica.on_answer = partial(self._trace.told, table.path)

@@ -50,7 +50,7 @@ REGISTERED_S_MAX = 0.05
 """How long a part of a share is waited for that this replica is about to register, in seconds; two replicas may wait for each
 other."""
 
-PUBLISHED_S_MAX = 0.02
+PUBLISHED_S_MAX = 0.25
 """How long a part is waited for that an insert may be about to publish, in seconds."""
 
 
@@ -84,6 +84,11 @@ class ExchangeHandlers(Handlers):
         shares = version if gives and request.query.get(SHARES) == "1" else 0
         if table.old_parts.packed.packs:
             await asyncio.to_thread(table.old_parts.unpack, parts)
+        if len(parts) == 1:
+            # A single part is often asked for in the moment in which it is published; the other replica would ask again, and
+            # ZooKeeper who else has it.
+            with table.store_performer.publishing(parts[0]) as published:
+                await asyncio.wait({asyncio.wrap_future(published)}, timeout=PUBLISHED_S_MAX)
         pieces = await asyncio.to_thread(_bundle_pieces, table, parts[:BUNDLE_AT_ONCE], shares=shares)
         if len(parts) <= BUNDLE_AT_ONCE:
             whole = web.Response(body=b"".join(pieces), content_type="application/octet-stream")
@@ -265,9 +270,7 @@ def _say_shares(response: web.StreamResponse, *, shares: int) -> None:
 
 
 def _bundle_pieces(table: TableReplica, parts: list[str], *, shares: int = 0) -> list[bytes]:
-    """Return the first parts of a bundle; a single one is often asked for in the moment in which it is published."""
-    if len(parts) == 1:
-        table.store_performer.await_published(parts[0], PUBLISHED_S_MAX)
+    """Return the first parts of a bundle."""
     return [_bundle_piece(table, part, shares=shares) for part in parts]
 
 

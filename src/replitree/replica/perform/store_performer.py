@@ -9,8 +9,8 @@ A result is published only where no part of its name has other content: the prot
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -98,9 +98,9 @@ class StorePerformer:
         self._maker = maker
         self._views = views
         self._lock = threading.Lock()
-        self._let_go = threading.Condition(self._lock)
         self._held: set[str] = set()
         self._payloads: dict[fx.RequestId, Any] = {}
+        self._awaited: list[tuple[str, Future[None]]] = []
         self._publishing = threading.Lock()
         self._published: dict[fx.StagingId, bool] = {}
         self._made: dict[fx.StagingId, str] = {}
@@ -118,7 +118,7 @@ class StorePerformer:
                 self._held.discard(staging)
                 for request in payloads:
                     self._payloads.pop(request, None)
-                self._let_go.notify_all()
+            self._tell_published()
 
     def discard(self, staging: fx.StagingId) -> None:
         """Remove what a group has staged, for certain in vain.
@@ -141,13 +141,26 @@ class StorePerformer:
         self._inserts.forget(staging)
         self._views.forget(staging)
 
-    def await_published(self, part: str, wait_s: float) -> None:
-        """Wait up to some seconds for a part that an insert may be about to publish, as long as one runs here."""
-        deadline = time.monotonic() + wait_s
-        with self._let_go:
-            while self._held and not self._store.has_part(part):
-                if not self._let_go.wait(deadline - time.monotonic()):
-                    return
+    @contextmanager
+    def publishing(self, part: str) -> Iterator[Future[None]]:
+        """Give what is done as soon as a part is published, or nothing is staged here any more that may become it."""
+        published: Future[None] = Future()
+        with self._lock:
+            self._awaited.append((part, published))
+        try:
+            self._tell_published()
+            yield published
+        finally:
+            with self._lock:
+                self._awaited.remove((part, published))
+
+    def _tell_published(self) -> None:
+        with self._lock:
+            # Of a joint insert the executor publishes what is staged, once the replica has pulled the entry.
+            may_come = bool(self._held) or self._store.staged.is_waiting
+            for part, published in self._awaited:
+                if not published.done() and (not may_come or self._store.has_part(part)):
+                    published.set_result(None)
 
     @contextmanager
     def holding_results(self, results: Sequence[Part]) -> Iterator[None]:
@@ -284,8 +297,7 @@ class StorePerformer:
                 self._published[staging] = True
                 if len(self._published) > PUBLISHED_MAX:
                     self._published.pop(next(iter(self._published)))
-        with self._let_go:
-            self._let_go.notify_all()
+        self._tell_published()
         return fx.Published(missing)
 
     def _find(self, part: str) -> str | None:

@@ -164,6 +164,11 @@ class StagedParts:
         with self._lock:
             self._noted.update({self._folders.staged_path(staging, each.partition): each for each in manifests})
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether parts that this process has staged are to be published still."""
+        return bool(self._noted)
+
     def remove(self, staging: str) -> None:
         """Delete whatever is staged under an id.  Idempotent."""
         prefix = self._folders.staging_prefix(staging)
