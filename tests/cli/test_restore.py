@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from replitree.replica.kit import config as config_module
-from replitree.replica.table import restore as restore_module
-from replitree.replica.table.restore import RestoreReport
+from replitree.replica.rescue import restore as restore_module
+from replitree.replica.rescue.restore import RestoreReport
 from tests.cli.conftest import Run
 
 
 class Server:
     name = "r1"
+    data = "there is no such folder"
 
 
 def restored(_server: object, table: str, **_options: object) -> RestoreReport:

@@ -37,7 +37,7 @@ from replitree.client.admin.doctor import examine
 from replitree.client.cluster import TOKEN_FILE
 from replitree.client.connection import connect
 from replitree.replica.kit.config import load_config
-from replitree.replica.table.restore import restore_table
+from replitree.replica.rescue.restore import restore_table
 from tests.faults.arguments import say
 from tests.faults.cluster import FaultCluster
 from tests.faults.proxy import HELD

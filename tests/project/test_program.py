@@ -19,7 +19,7 @@ from tests.project.source import PACKAGE
 
 RUN_BESIDE = {
     "perform/driver.py": 1,
-    "table/restore.py": 1,
+    "rescue/restore.py": 1,
 }
 """Modules of the replica that run procedures which no stage strings together, and in how many places; the numbers only fall."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from replitree.errors import BadInput
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Commit, Delete
 from replitree.protocol.core.fold import maximal
@@ -12,7 +11,7 @@ from replitree.protocol.core.layout import PARENT_ENTRIES
 from replitree.protocol.core.parts import Part, inserted_part, parse_part
 from replitree.protocol.rescue.restore import NotRestored, Restored, restore
 from replitree.replica.kit.old_parts import RETIRED
-from replitree.replica.table.restore import check_not_sharded, restore_table
+from replitree.replica.rescue.restore import is_sharded, restore_table
 from tests.replica.inprocess import ROOT, InProcessCluster, Node, rows, wait_for
 
 TABLE = layout.TablePlace(layout.table_path(ROOT, "t"))
@@ -117,8 +116,6 @@ def test_an_old_part_is_not_restored(cluster: InProcessCluster) -> None:
     assert (report.rows, report.parts, report.overlapping, report.detached) == (20, 1, (), ())
 
 
-@pytest.mark.parametrize("name", ["d", "d~0"])
-def test_a_shard_is_not_restored_because_one_disk_does_not_tell_what_is_in_all_shards(name: str) -> None:
-    with pytest.raises(BadInput, match="table 'd' is sharded, and no disk tells which rows"):
-        check_not_sharded(name, ("d~0", "d~1", "t"))
-    check_not_sharded("t", ("d~0", "d~1", "t"))
+@pytest.mark.parametrize(("name", "expected"), [("d", True), ("d~0", True), ("t", False)])
+def test_shards_are_told_from_other_tables(name: str, expected: bool) -> None:
+    assert is_sharded(name, ("d~0", "d~1", "t")) is expected

@@ -19,7 +19,7 @@ from replitree.protocol.core.fold import maximal
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import parse_part
 from replitree.protocol.rescue.restore import Restored, RestoreOutcome, restore
-from replitree.replica.table.restore import objects_of, restore_table, restored_shares
+from replitree.replica.rescue.restore import objects_of, restore_table, restored_shares
 from replitree.storage.parts import encode
 from tests.replica.inprocess import ROOT, TOKEN, rows, wait_for
 from tests.replica.test_restore import delete_nodes

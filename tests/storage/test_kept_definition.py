@@ -78,5 +78,5 @@ def test_one_of_a_newer_replitree_is_refused(tmp_path: Path, definition: TableDe
 
 
 def test_a_disk_that_refuses_is_told(tmp_path: Path, definition: TableDefinition) -> None:
-    with pytest.raises(StoreError, match="keep the definition"):
+    with pytest.raises(StoreError, match="keep definition"):
         keep_definition(tmp_path / "nowhere", definition)

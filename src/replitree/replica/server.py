@@ -59,6 +59,7 @@ from replitree.replica.perform.availability import State
 from replitree.replica.perform.context import ServerContext
 from replitree.replica.perform.exchange import Peer
 from replitree.replica.shard_moves import ShardMoves, process_of
+from replitree.replica.shard_standings import ShardStandings
 from replitree.replica.table.silence import LISTEN_S, Silence
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.schema.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
@@ -144,6 +145,7 @@ class Server:
         self._watcher = threading.Thread(target=self._run, name="tables", daemon=True)
         begin = None if config_file is None else process_of(config_file, config)
         self._moves = ShardMoves(config, root, coordination.perform, self._tables, self.metrics, self.log, begin)
+        self._standings = ShardStandings(root, coordination.perform, self._tables, self.log)
 
     # --- what the HTTP server asks ---
 
@@ -226,6 +228,7 @@ class Server:
         self._watcher.start()
         self._silence.start()
         self._moves.start()
+        self._standings.start()
 
     def load_the_rest(self) -> None:
         """Load what a start does not wait for, when the tables are active, and check what needs it."""
@@ -245,6 +248,8 @@ class Server:
         """Drain every table and close the session; without a connection to coordination there is nothing to wait for."""
         self._stopping = True
         self._moves.stop()
+        # While the session and the tables are there: it looks once more.
+        self._standings.stop()
         self._silence.stop()
         self._wake.set()
         threads = [threading.Thread(target=table.stop, args=(drain_s,)) for table in self._tables.values()]

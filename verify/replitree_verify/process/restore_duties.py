@@ -1,6 +1,6 @@
 """Restoring a table: coordination has lost everything, and operators make a table of what the disks have.
 
-The counterpart of `replica.table.restore`: a run holds the lock of the replica's data folder, takes the parts that are
+The counterpart of `replica.rescue.restore`: a run holds the lock of the replica's data folder, takes the parts that are
 whole, and gives the lock back at its end or its death.  A server opens the table when coordination has it, and no process
 holds the lock. After a death, and when coordination did not say in time what it has done, the operator begins another run.
 

@@ -8,8 +8,10 @@ from dataclasses import replace
 from replitree.coordination.tree import Tree
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
-from replitree.protocol.core.log import encode_log
+from replitree.protocol.core.log import encode_log, log_start
 from replitree.protocol.membership.table import table_nodes
+from replitree.protocol.rescue.restore import NotRestored
+from replitree.protocol.rescue.restore_sharded import NotOneCut, Shown
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.creation import Creation
 from replitree.protocol.sharded.life import decode_life
@@ -20,7 +22,7 @@ from replitree_verify.patches.patch import Patch
 from replitree_verify.sharded.model import Model
 from replitree_verify.sharded.space import NAME, PLACE, PLAIN, RESERVED, ROOT, LifeState, Space, Told
 
-REFUSED = (Creation.TAKEN, Creation.EXISTS, Creation.HALF_MADE, Creation.DROPPING)
+REFUSED = (Creation.TAKEN, Creation.EXISTS, Creation.HALF_MADE, Creation.RESTORING, Creation.DROPPING)
 """Answers after which nothing of a creation is there, or ever will be."""
 
 
@@ -58,15 +60,26 @@ def wrong(model: Model, state: LifeState) -> Iterator[str]:
     if is_there:
         for number in range(model.shards):
             yield from wrong_shards(tree, places.shard_place(ROOT, NAME, Shard(number), incarnation))
+        accepted = any(disk.torn for disk in model.disks)
+        # All of one ensemble here.  Not by `common_cut`, which is what is checked.
+        stood = [each.standing for each in state.stood]
+        if stood and not accepted and max(each.first for each in stood) > min(each.last for each in stood):
+            yield "ONE: the table is there, and its shards stand at no common cut"
     for told in state.told:
         yield from wrong_answers(state, told)
 
 
 def wrong_shards(tree: Tree, shard: TablePlace) -> Iterator[str]:
     """Give what is wrong with a shard of a table that is there."""
+    log = tree.get(layout.log(shard))
+    # The log of a restored table begins below a later parent.
+    parent = 0 if log is None else layout.parent_of(log_start(shard, log).first)
+    shard = shard.below(parent)
     missing = [each.path for each in table_nodes(shard, b"", b"", encode_log(shard)) if not tree.exists(each.path)]
     if missing:
         yield f"WHOLE: the table is there, and {missing[0]} is not"
+    if tree.exists(layout.restoring(shard)):
+        yield f"WHOLE: the table is there, and {shard.name} is being restored"
     if tree.exists(layout.dropped(shard)):
         yield f"WHOLE: the table is there, and {shard.name} is being dropped"
 
@@ -78,6 +91,8 @@ def wrong_answers(state: LifeState, told: Told | None) -> Iterator[str]:
     outcome, incarnation = told
     node, taken = state.tree.get(PLACE), state.tree.get(RESERVED)
     has_it = [each for each in (node, taken) if each is not None and each.value == incarnation.encode()]
+    if isinstance(outcome, Shown) and incarnation not in state.shown:
+        yield f"TRUE: {incarnation} is said to be restored, and never was there"
     if outcome is Creation.DONE and incarnation not in state.shown:
         yield f"TRUE: {incarnation} is said to be created, and never was there"
     if outcome in REFUSED and (incarnation in state.shown or has_it):
@@ -95,7 +110,12 @@ def wrong_at_rest(space: Space, state: LifeState) -> Iterator[str]:
     value = state.tree.get(life)
     stage = "none" if value is None else decode_life(value.value, life).stage
     unsettled = any(
-        told is not None and told[0] in (Creation.UNSETTLED, ShardedRemoval.UNSETTLED, ShardedRemoval.SHARDS_LEFT)
+        told is not None
+        and (
+            told[0] in (Creation.UNSETTLED, ShardedRemoval.UNSETTLED, ShardedRemoval.SHARDS_LEFT)
+            or isinstance(told[0], NotOneCut)
+            or (isinstance(told[0], NotRestored) and told[0].again)
+        )
         for told in state.told
     )
     if stage != "made" and not state.has_crashed and not unsettled:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +14,19 @@ from replitree.protocol.core import layout
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.membership.table import TableOutcome, create_table, find_table, join_table, leave_table
 from replitree.protocol.program.stages import Stage
+from replitree.protocol.rescue.restore import NotRestored, restore
+from replitree.protocol.rescue.restore_sharded import (
+    NotOneCut,
+    RestoredShard,
+    ShardsMissing,
+    Shown,
+    Standing,
+    begin_restore,
+    decode_restored,
+    restored_shards,
+    shard_bond,
+    show_restored,
+)
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.creation import (
     COMMIT_BYTES_MAX,
@@ -28,7 +41,7 @@ from replitree.protocol.sharded.removal import ShardedRemoval, begin_drop, drop_
 from replitree.protocol.sharded.shard_map import Shard, first_map
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, put
-from replitree_verify.sharded.model import Model
+from replitree_verify.sharded.model import Disk, Model
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
 
@@ -39,7 +52,9 @@ RESERVED = places.reserved(ROOT, NAME)
 PLAIN = TablePlace(RESERVED, incarnation="p")
 NOT_BEGUN = -1
 
-Told = tuple[Creation | ShardedRemoval | TableOutcome, str]
+Outcome = Creation | ShardedRemoval | TableOutcome | Shown | ShardsMissing | NotOneCut | NotRestored
+
+Told = tuple[Outcome, str]
 """What a client is told, and of which incarnation; empty: of none."""
 
 
@@ -50,11 +65,12 @@ class Tell:
     told: Told
 
 
-SEEN = {
+SEEN: Mapping[Outcome, str] = {
     Creation.DONE: "created",
     Creation.TAKEN: "taken",
     Creation.EXISTS: "exists",
     Creation.HALF_MADE: "half-made",
+    Creation.RESTORING: "being restored",
     Creation.DROPPING: "dropping",
     Creation.DROPPED: "dropped meanwhile",
     Creation.UNSETTLED: "unsettled",
@@ -63,6 +79,13 @@ SEEN = {
     TableOutcome.DROPPED: "name refused",
     TableOutcome.DONE: "joined",
 }
+
+SEEN_OF_RESTORES: Mapping[type, str] = {
+    Shown: "shown",
+    ShardsMissing: "shards missing",
+    NotOneCut: "not one cut",
+    NotRestored: "not restored",
+}
 """The rare branch that an outcome is."""
 
 ALONE = (fx.Sync, Tell)
@@ -70,10 +93,11 @@ ALONE = (fx.Sync, Tell)
 
 
 class Job(NamedTuple):
-    """What one process does: its kind, and of which incarnation; empty: of the one that is there."""
+    """What one process does: its kind; of which incarnation, empty: of the one that is there; from which disk."""
 
     kind: str
     incarnation: str = ""
+    number: int = 0
 
 
 class LifeState(NamedTuple):
@@ -89,6 +113,8 @@ class LifeState(NamedTuple):
         Incarnations that were there at some time.
     has_crashed
         Whether a process has died.
+    stood
+        The shards that were restored when the table was shown, or are by now.
     """
 
     tree: Tree
@@ -99,6 +125,7 @@ class LifeState(NamedTuple):
     budget: Budget
     shown: frozenset[str] = frozenset()
     has_crashed: bool = False
+    stood: tuple[RestoredShard, ...] = ()
 
     @property
     def key(self) -> LifeState:
@@ -133,6 +160,27 @@ def drop() -> Stage:
         yield Tell((begun, ""))
     else:
         yield Tell(((yield from drop_step(begun)), begun.incarnation))
+    return None
+
+
+def restore_disk(number: int, disk: Disk, count: int) -> Stage:
+    """Restore the shards that a server has, and show the table if they were the last ones."""
+    replica = f"r{disk.first}{disk.last}"
+    begun = yield from begin_restore(new_table(f"d{number}", count))
+    if isinstance(begun, NotRestored):
+        yield Tell((begun, ""))
+        return None
+    before = yield from restored_shards(begun)
+    for shard in map(Shard, disk.shards):
+        if shard not in before:
+            table = Replica(places.shard_place(ROOT, NAME, shard, begun.incarnation), replica)
+            bond = shard_bond(begun, shard, replica, Standing("e", disk.first, disk.last))
+            me, metadata = f"run {number}".encode(), f"{begun.incarnation}{shard}".encode()
+            done = yield from restore(table, me, metadata, b"", {}, None, bond)
+            if isinstance(done, NotRestored):
+                yield Tell((done, begun.incarnation))
+                return None
+    yield Tell(((yield from show_restored(begun, torn=disk.torn)), begun.incarnation))
     return None
 
 
@@ -171,6 +219,7 @@ class Space(small_search.Space[LifeState]):
         self._small = {each.incarnation: each.is_small for each in model.creates}
         self.jobs = (
             *(Job("create", each.incarnation) for each in model.creates),
+            *(Job("restore", number=number) for number, _ in enumerate(model.disks)),
             *(Job("finish"),) * model.finishes,
             *(Job("drop"),) * model.drops,
             *(Job("plain"),) * model.plains,
@@ -223,6 +272,8 @@ class Space(small_search.Space[LifeState]):
         match job.kind:
             case "finish":
                 return half_made(state.tree) is not None
+            case "restore":
+                return state.has_crashed or not self.model.disks[job.number].is_second
             case "drop":
                 return state.tree.exists(PLACE)
             case "join":
@@ -240,6 +291,8 @@ class Space(small_search.Space[LifeState]):
                 return self._kernel.begin(create, job.incarnation, self.model.shards, self._small[job.incarnation])
             case "finish":
                 return self._kernel.begin(finish, half_made(state.tree), self.model.shards)
+            case "restore":
+                return self._kernel.begin(restore_disk, job.number, self.model.disks[job.number], self.model.shards)
             case "drop":
                 return self._kernel.begin(drop)
             case "plain":
@@ -268,7 +321,7 @@ class Space(small_search.Space[LifeState]):
                 if kind == "finish":
                     self.probes.add("finished" if outcome is Creation.DONE else "")
                 elif not (kind == "plain" and outcome is TableOutcome.DONE):
-                    self.probes.add(SEEN.get(outcome, ""))
+                    self.probes.add(SEEN_OF_RESTORES.get(type(outcome), "") or SEEN.get(outcome, ""))
                 state = state._replace(told=put(state.told, number, effect.told))
             place = self._kernel.step(place, None)
         told, job = state.told[number], self.jobs[number]
@@ -295,8 +348,11 @@ def _first_shard(tree: Tree) -> TablePlace | None:
 
 
 def _seen(state: LifeState) -> LifeState:
-    """Take note of the incarnation that is there."""
+    """Take note of the incarnation that is there, and of the shards that are restored before it is."""
     node = state.tree.get(PLACE)
     if node is None or not state.tree.exists(layout.shard_map(PLACE)):
-        return state
+        # The commit that shows the table deletes these nodes.
+        names = () if node is None else state.tree.children(PLACE) or ()
+        found = (state.tree.get(f"{PLACE}/{name}") for name in sorted(names) if name.startswith("restored-"))
+        return state._replace(stood=tuple(decode_restored(each.value, "") for each in found if each is not None))
     return state._replace(shown=state.shown | {node.value.decode()})

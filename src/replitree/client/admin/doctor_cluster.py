@@ -8,6 +8,7 @@ from pathlib import Path
 from replitree.client.admin.doctor_finding import DoctorFinding, Severity, count, listed, span
 from replitree.client.admin.doctor_state import ClusterState, KeptTable, ServerState
 from replitree.client.admin.moving import MovingTable
+from replitree.protocol.sharded.places import is_shard_name, sharded_name
 
 LATENCY_NOTICE_S = 0.1
 LATENCY_WARNING_S = 1.0
@@ -49,6 +50,18 @@ def examine_cluster(state: ClusterState) -> Iterator[DoctorFinding]:
             "half-made-table",
             f"the creation or the drop of the sharded table {name} was cut off, or is under way: its name is taken",
             f"replitree table drop {name} --yes removes it; creating it again as before finishes a creation",
+        )
+    for name, missing in state.restoring.items():
+        lacks = (
+            f"{listed(missing)} must be restored, too" if missing else "its shards are not known to stand at one cut"
+        )
+        yield DoctorFinding(
+            Severity.CRITICAL,
+            "restoring",
+            f"the sharded table {name} is being restored, and that is not finished: {lacks}; no client can insert or read",
+            f"run `replitree restore {name} --config FILE --yes` on the machine of a server that has the missing shards, with"
+            " the server stopped; without missing shards the command says where the shards stand",
+            name,
         )
     for moving in state.moving:
         yield from _moves(moving)
@@ -175,15 +188,17 @@ def _kept_tables(state: ClusterState) -> Iterator[DoctorFinding]:
         # coordination has lost the table; parts on one server may be of a drop that this server missed.
         if table not in names and (len(where) > 1 or not names):
             lost = "coordination has lost a table" if names else "coordination has lost all its tables"
+            # The shards of one table stand at one cut only if their servers stop at one time.
+            stopped = "all servers" if is_shard_name(table) else "the server whose disk has most"
             places = listed([f"{server.name} ({kept.folder})" for server, kept in where])
             yield DoctorFinding(
                 Severity.CRITICAL,
                 "table-gone",
                 f"{lost}: it knows nothing of {table}, whose parts are on the disks of {places}; no client can insert or read",
                 "check the path in the url; if there is a backup of ZooKeeper's data, stop all servers and put it back; "
-                "otherwise stop the server whose disk has most, run there: replitree restore "
-                f"{table if names else '--all'} --config FILE --yes, and start it again; if the table was dropped, delete the "
-                "folders",
+                f"otherwise stop {stopped}, run there: replitree restore "
+                f"{sharded_name(table) if names else '--all'} --config FILE --yes, and start it again; if the table was "
+                "dropped, delete the folders",
                 table,
             )
         else:
@@ -192,8 +207,8 @@ def _kept_tables(state: ClusterState) -> Iterator[DoctorFinding]:
                     Severity.WARNING,
                     "kept-table",
                     f"{server.name} keeps parts of a table {kept.table} that it does not host, in {kept.folder}",
-                    f"if coordination has lost that table: replitree restore {kept.table}; if it was dropped while this server "
-                    "was away, or the shard was placed on other replicas, delete the folder",
+                    f"if coordination has lost that table: replitree restore {sharded_name(kept.table)}; if it was dropped "
+                    "while this server was away, or the shard was placed on other replicas, delete the folder",
                     replica=server.name,
                 )
 

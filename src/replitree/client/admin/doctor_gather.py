@@ -108,7 +108,8 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
         # A refused token is no answer about a server: without this check the doctor would report all servers as down.
         check_token([each.refused or each.said for each in answers.values() if each.refused or each.said])
         found = tuple(_table(catalog, http, name, facts, answers) for name, facts in sorted(tables.items()))
-        unfinished = catalog.unfinished()
+        restoring = catalog.restoring()
+        unfinished = tuple(name for name in catalog.unfinished() if name not in restoring)
         moving = moving_tables(catalog)
     except CoordinationUnavailable as error:
         return ClusterState(
@@ -121,6 +122,7 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
         servers=tuple(_server(name, address, answer) for (name, address), answer in sorted(answers.items())),
         tables=found,
         unfinished=unfinished,
+        restoring=restoring,
         moving=moving,
     )
 

@@ -254,7 +254,8 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
 class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster at one moment, as it looks from here; `version` is that of the replitree that looks.
 
-    `unfinished`: the sharded tables whose creation or drop was cut off, or is under way; `moving`: those in which buckets move.
+    `unfinished`: the sharded tables whose creation or drop was cut off, or is under way; `moving`: those in which buckets move;
+    `restoring`: those that are being restored, with the names of their shards that are not restored yet.
     """
 
     url: str
@@ -264,3 +265,4 @@ class ClusterState(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[TableState, ...] = ()
     unfinished: tuple[str, ...] = ()
     moving: tuple[MovingTable, ...] = ()
+    restoring: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)

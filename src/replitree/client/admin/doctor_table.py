@@ -102,8 +102,8 @@ def _usable(table: TableState) -> Iterator[DoctorFinding]:
             "restoring",
             f"{table.name} is being restored from the disk of {table.restoring}, and that is not finished: no client can "
             "insert or read",
-            f"wait, or, if it was cut off, do it again there, with the server stopped: replitree restore {table.name} --config "
-            "FILE --yes",
+            f"wait, or, if it was cut off, do it again there, with the server stopped: "
+            f"replitree restore {sharded_name(table.name)} --config FILE --yes",
             table.name,
         )
     elif all(replica.mark is not ReplicaMark.GOOD for replica in replicas):

@@ -21,6 +21,7 @@ from replitree.protocol.core.layout import Replica, check_replica_name
 from replitree.protocol.membership.table import TableOutcome
 from replitree.protocol.membership.table import drop_replica as drop_replica_procedure
 from replitree.protocol.rescue.recover import NotSurvivor, Survivor, survive
+from replitree.protocol.sharded.places import sharded_name
 
 CHECK_S = 3600.0
 """How long a replica may take to check the parts of one table, in seconds: it reads all of them."""
@@ -91,7 +92,7 @@ def recover_from(
     _check_replica(catalog, table, name)
     # This node is created with the table, so it can't appear after this read.
     if catalog.run(_fresh(Exists(layout.restoring(catalog.place(table))))):
-        raise BadInput(f"table {table} is being restored: finish that, with `replitree restore {table}`")
+        raise BadInput(f"table {table} is being restored: finish that, with `replitree restore {sharded_name(table)}`")
     outcome = catalog.run(survive(catalog.place(table), name, half_built=half_built, behind=behind))
     if isinstance(outcome, NotSurvivor):
         raise BadInput(f"nothing was changed: {outcome.reason}")

@@ -255,6 +255,11 @@ def create(catalog: Catalog, definition: TableDefinition, sharding: Sharding) ->
             raise TableExists(
                 f"the creation of another sharded table {name!r} was cut off, or is under way: drop it, or choose another name"
             )
+        case Creation.RESTORING:
+            raise TableExists(
+                f"table {name!r} is being restored: finish that with `replitree restore {name}`, or drop it, or choose another"
+                " name"
+            )
         case Creation.DROPPING:
             raise TableExists(f"table {name!r} is being dropped: drop it again to finish, or choose another name")
         case Creation.DROPPED:

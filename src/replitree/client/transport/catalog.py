@@ -36,7 +36,7 @@ from replitree.protocol.membership.table import (
     remove_table,
 )
 from replitree.protocol.sharded.moves.course import MovesFound, find_moves
-from replitree.protocol.sharded.places import all_sharded, hosted_path, is_shard_name
+from replitree.protocol.sharded.places import all_sharded, hosted_path, is_shard_name, shard_name
 from replitree.storage.schema.definition import TableDefinition, decode_definition
 from replitree.wire.identity import decode_identity, machine_id, new_incarnation
 
@@ -231,6 +231,18 @@ class Catalog:
     def unfinished(self) -> tuple[str, ...]:
         """Return the names of the sharded tables whose creation or drop was cut off, or is under way."""
         return tuple(name for name, is_there in self._sharded() if not is_there)
+
+    def restoring(self) -> dict[str, tuple[str, ...]]:
+        """Return each sharded table that is being restored, with the names of its shards that are not restored yet."""
+        from replitree.protocol.rescue.restore_sharded import Restoring, find_restoring, restored_shards
+
+        found: dict[str, tuple[str, ...]] = {}
+        for name in self.unfinished():
+            restoring = self.run(find_restoring(self._root, name))
+            if isinstance(restoring, Restoring):
+                done = self.run(restored_shards(restoring))
+                found[name] = tuple(shard_name(name, shard) for shard in restoring.map.shards if shard not in done)
+        return found
 
     def moving(self) -> tuple[tuple[str, MovesFound], ...]:
         """Return each sharded table in which buckets move, by name, and what there is of its moves."""

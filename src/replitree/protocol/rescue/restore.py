@@ -92,6 +92,22 @@ class NotRestored:
 RestoreOutcome: TypeAlias = Restored | NotRestored
 
 
+@dataclass(frozen=True, slots=True)
+class ShardBond:
+    """What binds the restore of a shard to that of its sharded table (`protocol.rescue.restore_sharded`).
+
+    Attributes
+    ----------
+    proof
+        That the table is still being restored: in the commit that creates the shard's nodes, and in the last one.
+    end
+        What the last commit creates.
+    """
+
+    proof: fx.Check
+    end: fx.Create
+
+
 def restored_from(node: fx.Node | None) -> str:
     """Return which replica a table is being restored from, by its node `restoring`; empty when it is not.
 
@@ -158,6 +174,7 @@ def restore(
     columns: bytes,
     parts: Mapping[Part, str],
     shared: RestoredShares | None = None,
+    bond: ShardBond | None = None,
 ) -> fx.Procedure[RestoreOutcome]:
     """Make the parts on a replica's disk the table.
 
@@ -174,14 +191,16 @@ def restore(
         Parts that do not overlap, whole, with their content hashes.
     shared
         Of a table on an object store: what its parts have there.
+    bond
+        Of a shard: what its first and its last commit have beside its own nodes.
     """
-    begun = yield from _begin(replica, me, (metadata, columns), parts, shared)
+    begun = yield from _begin(replica, me, (metadata, columns), parts, shared, bond)
     if not isinstance(begun, _Run):
         return begun
     for _ in range(ATTEMPTS_MAX):
         registered = yield from _register(begun, parts, shared)
         if registered is None:
-            return (yield from _end(begun, len(parts)))
+            return (yield from _end(begun, len(parts), bond))
         if not registered:
             return NotRestored(_TAKEN_OVER)
     return NotRestored(_NOT_HEARD, again=True)
@@ -222,6 +241,7 @@ def _begin(
     definition: tuple[bytes, bytes],
     parts: Mapping[Part, str],
     shared: RestoredShares | None,
+    bond: ShardBond | None,
 ) -> fx.Procedure[_Run | RestoreOutcome]:
     """Go through steps 1 and 2, unless an earlier run was finished."""
     fresh, metadata = replica.table.below(first_parent(parts)), definition[0]
@@ -229,7 +249,10 @@ def _begin(
         yield fx.Sync(fresh.path)
         made, there, mark = (yield fx.GetMany((fresh.path, layout.metadata(fresh), layout.restoring(fresh)))).nodes
         if there is None:
-            created = yield fx.Commit(*_creation(Replica(fresh, replica.name), definition, shared))
+            proof = () if bond is None else (bond.proof,)
+            created = yield fx.Commit(*proof, *_creation(Replica(fresh, replica.name), definition, shared))
+            if isinstance(created, fx.Refused) and created.operation in proof:
+                return NotRestored("its sharded table was dropped, or shown, meanwhile")
             if isinstance(created, fx.Refused) and created.operation.path != fresh.path:
                 return NotRestored(f"{created.operation.path} can't be created: {created.reason.value}")
             continue
@@ -336,10 +359,11 @@ def _steps(
             yield step
 
 
-def _end(run: _Run, parts: int) -> fx.Procedure[RestoreOutcome]:
+def _end(run: _Run, parts: int, bond: ShardBond | None) -> fx.Procedure[RestoreOutcome]:
     table = run.replica.table
     committed = yield fx.Commit(
         *run.proof,
+        *(() if bond is None else (bond.proof, bond.end)),
         fx.Set(layout.is_lost(run.replica), NOT_LOST, run.lost),
         fx.Delete(layout.restoring(table), run.mark),
     )

@@ -117,9 +117,9 @@ class Creation(Enum):
 
     DONE
         The table is there, or was: it was dropped again since.
-    TAKEN, EXISTS, HALF_MADE, DROPPING
+    TAKEN, EXISTS, HALF_MADE, RESTORING, DROPPING
         Certainly nothing was created: a table that is not sharded has the name; or a sharded one, which is there, or whose
-        creation or drop was cut off or is under way.
+        creation, restore or drop was cut off or is under way.
     DROPPED
         Another process has dropped the table while it was being made.
     UNSETTLED
@@ -130,6 +130,7 @@ class Creation(Enum):
     TAKEN = "taken"
     EXISTS = "exists"
     HALF_MADE = "half-made"
+    RESTORING = "restoring"
     DROPPING = "dropping"
     DROPPED = "dropped"
     UNSETTLED = "unsettled"
@@ -146,12 +147,12 @@ def create_sharded(new: NewSharded, bytes_max: int = COMMIT_BYTES_MAX) -> fx.Pro
         How large a commit may be.
     """
     whole = (
-        *_own_nodes(new, MADE),
+        *own_nodes(new, MADE),
         *(operation for shard in new.shards for operation in _shard_nodes(new, shard)),
         fx.Create(layout.shard_map(new.place), encode_map(new.map)),
     )
     is_small = bytes_of(whole) <= bytes_max
-    outcome: fx.Committed = yield fx.Commit(*(whole if is_small else _own_nodes(new, Life("making", new.map))))
+    outcome: fx.Committed = yield fx.Commit(*(whole if is_small else own_nodes(new, Life("making", new.map))))
     match outcome:
         case fx.Applied():
             pass
@@ -210,7 +211,7 @@ def bytes_of(operations: Sequence[fx.Operation]) -> int:
     return sum(len(each.path) + len(getattr(each, "value", b"")) + OPERATION_BYTES for each in operations)
 
 
-def _own_nodes(new: NewSharded, life: Life) -> tuple[fx.Create, ...]:
+def own_nodes(new: NewSharded, life: Life) -> tuple[fx.Create, ...]:
     """Return what creates the nodes that a sharded table has beside its shards and its map; the name comes first."""
     return (
         fx.Create(places.reserved(new.root, new.name), new.incarnation.encode()),
@@ -255,5 +256,10 @@ def _name_of(new: NewSharded) -> fx.Procedure[Creation]:
     node = yield fx.Get(path)
     if node is None:
         return Creation.DROPPING
-    of_stage = {"making": Creation.HALF_MADE, "made": Creation.EXISTS, "dropping": Creation.DROPPING}
+    of_stage = {
+        "making": Creation.HALF_MADE,
+        "restoring": Creation.RESTORING,
+        "made": Creation.EXISTS,
+        "dropping": Creation.DROPPING,
+    }
     return of_stage[decode_life(node.value, path).stage]

@@ -446,7 +446,8 @@ def index_at(table: TablePlace, end: CutEnd, zxid: Zxid) -> fx.Procedure[fx.LogI
             closed = earlier.nodes[0]
             above = fx.LogIndex(above if closed is None else start - layout.PARENT_ENTRIES + closed.number)
             if above == start:
-                return CutGone()
+                # Of a table that was restored the log begins here; of another one the earlier entries were removed.
+                return (yield from _below_all(table, index, zxid)) if closed is None else CutGone()
             continue
         window = range(max(start, above - WINDOW), above)
         found = (yield GetStamped(tuple(layout.log_entry(table, each) for each in window))) if window else None

@@ -1,4 +1,7 @@
-"""The node ``life-<incarnation>`` of a sharded table: whether the table is being made, is there, or is being dropped."""
+"""The node ``life-<incarnation>`` of a sharded table: whether the table is being made, is there, or is being dropped.
+
+A table whose nodes coordination has lost is being *restored* until all its shards are (`protocol.rescue.restore_sharded`).
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,13 @@ class Life(msgspec.Struct, frozen=True):
     Attributes
     ----------
     stage
-        ``making``: not all shards are there; ``made``: the table is there; ``dropping``: no shard comes any more.
+        ``making``: not all shards are there; ``restoring``: not all shards are restored; ``made``: the table is there;
+        ``dropping``: no shard comes any more.
     map
-        While it is being made: the map that it is to have.
+        While it is being made or restored: the map that it is to have.
     """
 
-    stage: Literal["making", "made", "dropping"]
+    stage: Literal["making", "restoring", "made", "dropping"]
     map: ShardMap | UnsetType = UNSET
     format: int = LIFE_FORMAT
 

@@ -9,6 +9,7 @@
     sharded/<D>/commands                  its version counts the commands (`protocol.sharded.command`)
     sharded/<D>/life-<incarnation>        whether the table is being made, is there, or is being dropped (`Life`)
     sharded/<D>/map                       exists exactly while the table is there
+    sharded/<D>/restored-<n>              while the table is being restored: shard n is (`protocol.rescue.restore_sharded`)
     sharded/<D>/placement                 which replicas host which shard (`protocol.sharded.placement`)
     sharded/<D>/views, views/<id>         materialised views (`protocol.sharded.views`)
     sharded/<D>/tokens, joint             see `layout`
@@ -125,3 +126,8 @@ def placement(place: str) -> str:
 def life(place: str, incarnation: str) -> str:
     """Return the node that says whether this incarnation of a sharded table is being made, is there, or is being dropped."""
     return f"{place}/life-{incarnation}"
+
+
+def restored_shard(place: str, shard: Shard) -> str:
+    """Return the node that says that a shard of a table which is being restored has its parts again."""
+    return f"{place}/restored-{shard}"

@@ -484,6 +484,17 @@ class Progress:
             )
             return next(waiting, pointer)
 
+    def at_rest(self, end: LogIndex) -> tuple[str, ...] | None:
+        """Return the names of the table's parts if the log up to `end` is executed, no more is pulled and no insert is open.
+
+        None: something is pulled and not executed, an insert is open, or not all of the log is pulled.
+        """
+        with self.changed:
+            place = self.place
+            if place is None or self.is_torn or self._queue or self._hidden or place.open or place.pointer.index != end:
+                return None
+            return tuple(part.name for part in place.parts)
+
     def awaited(self, position: LogIndex) -> tuple[LogIndex, str, str] | None:
         """Return index and kind of the first entry below a position that is not executed, and why it waits; merges excepted.
 

@@ -192,11 +192,12 @@ class Cuts:
             # The oldest one goes; who waits for it holds it.
             for oldest in list(groups)[: len(groups) - GROUPS_MAX + 1]:
                 del groups[oldest]
-            look = partial(self._look_at, shards, by_clock=by_clock)
+            look = partial(self.look_at, shards, by_clock=by_clock)
             groups[key] = SharedQuestion(look, self._progress.replica.name, "the ends of the logs of several shards")
         return await groups[key].ask(wait_s)
 
-    def _look_at(self, shards: tuple[Cuts, ...], *, by_clock: bool) -> SessionCut | None:
+    def look_at(self, shards: tuple[Cuts, ...], *, by_clock: bool) -> SessionCut | None:
+        """Ask what `of_shards` asks; it waits for the answers."""
         self._asked()
         session, ensemble = self._session()
         tables = [each.place for each in shards]

@@ -39,18 +39,36 @@ def keep_definition(root: Path, definition: TableDefinition) -> None:
         The disk is full or failing.
     """
     metadata, columns = msgspec.Raw(definition.encode_metadata()), msgspec.Raw(definition.encode_columns())
-    content = seal(msgspec.json.encode(KeptDefinition(metadata=metadata, columns=columns)))
-    path = root / FILE
-    with store_errors(f"keep the definition in {root}"):
+    keep_sealed(root / FILE, msgspec.json.encode(KeptDefinition(metadata=metadata, columns=columns)))
+
+
+def keep_sealed(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Replace a file as a whole with JSON and its checksum, unless it is that already.
+
+    Parameters
+    ----------
+    path, content
+        The file; its first field is ``format``.
+    durable
+        Whether it is on the disk when this returns.
+
+    Raises
+    ------
+    StoreError
+        The disk is full or failing.
+    """
+    sealed = seal(content)
+    with store_errors(f"keep {path.name} in {path.parent}"):
         # Called before every write with new columns: mostly nothing has changed, and nothing is synced.
-        if path.exists() and path.read_bytes() == content:
+        if path.exists() and path.read_bytes() == sealed:
             return
-        draft = root / f".{FILE}"
+        draft = path.parent / f".{path.name}"
         # A crash may have left one.
         draft.unlink(missing_ok=True)
-        write_file(draft, content)
+        write_file(draft, sealed, sync=durable)
         rename(draft, path)
-        sync_folder(root)
+        if durable:
+            sync_folder(path.parent)
 
 
 def read_definition(root: Path) -> TableDefinition | None:

@@ -13,6 +13,7 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,9 +25,10 @@ from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.errors import BadInput, CorruptPart, ReplitreeError, StoreError, Unavailable, UnsupportedFormat
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Exists
+from replitree.protocol.core.fold import maximal
 from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.core.parts import Part, parse_part
-from replitree.protocol.rescue.restore import NotRestored, Restored, choose_parts, detached_parts, restore
+from replitree.protocol.rescue.restore import NotRestored, ShardBond, choose_parts, detached_parts, restore
 from replitree.protocol.rescue.restore_shared import RestoredShares
 from replitree.protocol.sharded.places import is_shard_name, sharded_name
 from replitree.protocol.shares.share import ShareId
@@ -106,54 +108,31 @@ def restore_table(
         The server runs: stop it first.
     BadInput
         The disk has no such table, or more than one; or coordination has the table; or its object store is another one; or the
-        table is sharded.
+        table is sharded (`restore_sharded`).
     StoreError, NotAuthorized
         Its object store gives no answer, or refuses.
     Unavailable
         It was not finished; do it again.
     """
-    check_not_sharded(name, kept_tables(Path(config.data) / "tables"))
+    if is_sharded(name, kept_tables(Path(config.data) / "tables")):
+        raise BadInput(
+            f"table {sharded_name(name)!r} is sharded, and its shards are restored together: replitree restore"
+            f" {sharded_name(name)}"
+        )
     layout.check_table_name(name)
-    with _locked(Path(config.data)):
+    with locked_folder(Path(config.data)):
         folder, definition = find_table(Path(config.data) / "tables", name, table_id)
-        store = PartStore(folder)
-        store.shared.objects = objects_of(definition) if definition.is_shared else None
-        whole, broken = _verify(store, folder, definition, told)
-        kept = {parse_part(each.part): each.manifest.content for each in store.attachable() if each.name == each.part}
-        detached = detached_parts({part: manifest.content for part, manifest in whole.items()}, kept)
-        chosen, overlapping = choose_parts(part for part in whole if part not in detached)
-        report = RestoreReport(
-            table=definition.name,
-            table_id=definition.table_id,
-            replica=config.name,
-            folder=str(folder),
-            parts=len(chosen),
-            rows=sum(whole[part].rows for part in chosen),
-            bytes=sum(whole[part].bytes for part in chosen),
-            broken=broken,
-            overlapping=tuple(part.name for part in overlapping),
-            detached=tuple(part.name for part in sorted(detached)),
-        )
+        found = find_parts(config.name, folder, definition, told)
         if dry_run:
-            return report
-        for part, problem in broken.items():
-            store.quarantine(part, problem)
-        for part in (*report.overlapping, *report.detached):
-            store.detach(part)
-        shared = (
-            None
-            if store.shared.objects is None
-            else restored_shares(store.shared.objects, {part: whole[part] for part in chosen})
-        )
-        done = _write(config, definition, {part: whole[part].content for part in chosen}, shared)
-        return msgspec.structs.replace(report, first=done.first, already=done.already)
+            return found.report
+        place = TablePlace(layout.table_path("", name), incarnation=new_incarnation())
+        with restoring_session(config) as coordination:
+            make_root(coordination, layout.tables(coordination.url.root))
+            return write_parts(coordination, place, found)
 
 
-def check_not_sharded(name: str, kept: Collection[str]) -> None:
-    """Refuse to restore a sharded table, or a shard of one.
-
-    One disk does not tell what belongs together in all shards: which shard owns a row, and which joint inserts and commands
-    have taken place in all of them.
+def is_sharded(name: str, kept: Collection[str]) -> bool:
+    """Whether a name is that of a shard, or of a table of which a disk has shards.
 
     Parameters
     ----------
@@ -161,18 +140,72 @@ def check_not_sharded(name: str, kept: Collection[str]) -> None:
         What is to be restored.
     kept
         The names of the tables on the disk.
+    """
+    return is_shard_name(name) or any(is_shard_name(each) and sharded_name(each) == name for each in kept)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundParts:
+    """What a disk has of a table, every byte of it read.
+
+    Attributes
+    ----------
+    store, definition
+        Its folder, and its definition there.
+    report
+        What would be restored.
+    chosen
+        The parts that become the table.
+    on_disk
+        The names of the parts that are not old and that no other one covers, broken ones included.
+    """
+
+    store: PartStore
+    definition: TableDefinition
+    report: RestoreReport
+    chosen: dict[Part, PartManifest]
+    on_disk: tuple[str, ...]
+
+
+def find_parts(
+    replica: str, folder: Path, definition: TableDefinition, told: Callable[[int, int], object] | None
+) -> FoundParts:
+    """Read all parts of a table in its folder, and choose those that can be the table; nothing is changed.
+
+    Parameters
+    ----------
+    replica
+        The name of the server whose disk it is.
+    folder, definition
+        As of `find_table`.
+    told
+        As of `restore_table`.
 
     Raises
     ------
-    BadInput
-        It is one.
+    BadInput, StoreError, NotAuthorized
+        As `restore_table`.
     """
-    if is_shard_name(name) or any(is_shard_name(each) and sharded_name(each) == name for each in kept):
-        raise BadInput(
-            f"table {sharded_name(name)!r} is sharded, and no disk tells which rows belong to which shard, nor which inserts"
-            " are in all shards: restore a copy of coordination instead, or read the parts and insert them into a new table"
-            " (docs/sharded-stores.md)"
-        )
+    store = PartStore(folder)
+    store.shared.objects = objects_of(definition) if definition.is_shared else None
+    whole, broken = _verify(store, folder, definition, told)
+    kept = {parse_part(each.part): each.manifest.content for each in store.attachable() if each.name == each.part}
+    detached = detached_parts({part: manifest.content for part, manifest in whole.items()}, kept)
+    chosen, overlapping = choose_parts(part for part in whole if part not in detached)
+    report = RestoreReport(
+        table=definition.name,
+        table_id=definition.table_id,
+        replica=replica,
+        folder=str(folder),
+        parts=len(chosen),
+        rows=sum(whole[part].rows for part in chosen),
+        bytes=sum(whole[part].bytes for part in chosen),
+        broken=broken,
+        overlapping=tuple(part.name for part in overlapping),
+        detached=tuple(part.name for part in sorted(detached)),
+    )
+    on_disk = tuple(part.name for part in maximal((*whole, *map(parse_part, broken))))
+    return FoundParts(store, definition, report, {part: whole[part] for part in chosen}, on_disk)
 
 
 def objects_of(definition: TableDefinition) -> ShareObjects:
@@ -250,15 +283,21 @@ def kept_tables(tables: Path) -> tuple[str, ...]:
 def lost_tables(config: ServerConfig) -> tuple[str, ...]:
     """Return the names of the tables on this server's disk that coordination does not have, or whose restore was cut off.
 
+    Shards stand for their sharded table, which is there when its map is.
+
     Raises
     ------
     CoordinationUnavailable
         Coordination can't be asked.
     """
     names = kept_tables(Path(config.data) / "tables")
-    with _session(config) as session:
+    with restoring_session(config) as session:
         lost: list[str] = []
-        for name in names:
+        for name in dict.fromkeys(map(sharded_name, names)):
+            if is_sharded(name, names):
+                if not session.perform(Exists(layout.shard_map(layout.sharded(session.url.root, name)))):
+                    lost.append(name)
+                continue
             place = TablePlace(layout.table_path(session.url.root, name))
             # A table whose restore was cut off has metadata already.
             is_there = session.perform(Exists(layout.metadata(place)))
@@ -292,26 +331,60 @@ def _verify(
     return whole, broken
 
 
-def _write(
-    config: ServerConfig, definition: TableDefinition, parts: dict[Part, str], shared: RestoredShares | None
-) -> Restored:
-    """Run the procedure; return what it has done."""
-    with _session(config) as coordination:
-        root = coordination.url.root
-        make_root(coordination, layout.tables(root))
-        table = TablePlace(layout.table_path(root, definition.name), incarnation=new_incarnation())
-        place = Replica(table, config.name)
-        performer = Performer(lambda: coordination, _refuse, _refuse)
-        me = own_identity("").encode()
-        encoded = definition.encode_metadata(), definition.encode_columns()
-        outcome = performer.run(restore(place, me, *encoded, parts, shared))
+def write_parts(
+    coordination: ZooKeeperCoordination,
+    place: TablePlace,
+    found: FoundParts,
+    definition: TableDefinition | None = None,
+    bond: ShardBond | None = None,
+) -> RestoreReport:
+    """Set aside what is not restored, and let the chosen parts be the table.
+
+    Parameters
+    ----------
+    place
+        The table's, with an incarnation that none has ever had; its root does not count.
+    found
+        What the disk has.
+    definition
+        The definition that the table gets; None: that of the disk.
+    bond
+        As of `protocol.rescue.restore.restore`.
+
+    Raises
+    ------
+    BadInput, Unavailable
+        It was not restored.
+    """
+    store, report = found.store, found.report
+    for part, problem in report.broken.items():
+        store.quarantine(part, problem)
+    for part in (*report.overlapping, *report.detached):
+        store.detach(part)
+    objects, parts = store.shared.objects, {part: manifest.content for part, manifest in found.chosen.items()}
+    shared = None if objects is None else restored_shares(objects, found.chosen)
+    definition = found.definition if definition is None else definition
+    table = replace(place, path=f"{layout.tables(coordination.url.root)}/{place.name}")
+    performer = Performer(lambda: coordination, refuse_all, refuse_all)
+    encoded = definition.encode_metadata(), definition.encode_columns()
+    me = own_identity("").encode()
+    outcome = performer.run(restore(Replica(table, report.replica), me, *encoded, parts, shared, bond))
     if isinstance(outcome, NotRestored):
-        raise (Unavailable if outcome.again else BadInput)(f"table {definition.name} is not restored: {outcome.reason}")
-    return outcome
+        raise (Unavailable if outcome.again else BadInput)(f"table {place.name} is not restored: {outcome.reason}")
+    return msgspec.structs.replace(report, first=outcome.first, already=outcome.already)
 
 
 @contextmanager
-def _locked(data: Path) -> Iterator[None]:
+def locked_folder(data: Path) -> Iterator[None]:
+    """Hold the lock of a server's data folder.
+
+    Raises
+    ------
+    BadInput
+        There is no such folder.
+    ReplicaBusy
+        The server runs: stop it first.
+    """
     if not data.is_dir():
         raise BadInput(f"there is no data folder {data}")
     lock = lock_data_folder(data)
@@ -322,7 +395,8 @@ def _locked(data: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _session(config: ServerConfig) -> Iterator[ZooKeeperCoordination]:
+def restoring_session(config: ServerConfig) -> Iterator[ZooKeeperCoordination]:
+    """Give a session with coordination, as the server's configuration says; it ends with the block."""
     session = ZooKeeperCoordination(config.zookeeper, session_timeout_s=config.session_timeout_s)
     try:
         yield session
@@ -330,5 +404,12 @@ def _session(config: ServerConfig) -> Iterator[ZooKeeperCoordination]:
         session.close()
 
 
-def _refuse(*asked: object) -> None:
+def refuse_all(*asked: object) -> None:
+    """Refuse effects on parts: a restore has none.
+
+    Raises
+    ------
+    ReplitreeError
+        Always.
+    """
     raise ReplitreeError(f"a restore reads and writes coordination alone, and was asked for {asked}")
