@@ -120,6 +120,13 @@ def test_a_sharded_table_is_restored_from_the_disks_of_two_machines(spread: Loca
     assert table.insert({"id": [100, 101, 102, 103]}).outcome == "inserted"
     assert keys(spread) == [*expected, 100, 101, 102, 103]
     wait_for(lambda: cut(spread), "all replicas stand at a cut of the new ensemble")
+    checked = run("check", "events", "--dir", str(spread.folder), "--json")
+    assert (checked.status, len(checked.json["checks"])) == (0, 6), checked.err
+    spread.stop("r2")
+    dropped = run("drop-replica", "events", "r2", "--yes", "--dir", str(spread.folder), "--json")
+    assert (dropped.status, dropped.json["tables"]) == (0, ["events~0", "events~2"]), dropped.err
+    nobody = run("drop-replica", "events", "r2", "--yes", "--dir", str(spread.folder))
+    assert (nobody.status, "no shard of the table has a replica 'r2'" in nobody.err) == (2, True)
 
 
 def test_shards_that_do_not_stand_at_one_cut_are_told_and_shown_only_when_that_is_accepted(

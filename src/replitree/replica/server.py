@@ -58,8 +58,7 @@ from replitree.replica.kit.vitals import vitals
 from replitree.replica.perform.availability import State
 from replitree.replica.perform.context import ServerContext
 from replitree.replica.perform.exchange import Peer
-from replitree.replica.shard_moves import ShardMoves, process_of
-from replitree.replica.shard_standings import ShardStandings
+from replitree.replica.shard_threads import ShardThreads
 from replitree.replica.table.silence import LISTEN_S, Silence
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.schema.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
@@ -143,9 +142,8 @@ class Server:
         self._has_gone_back = False
         self._silence = Silence(coordination, lambda: list(self._tables.values()), self.log)
         self._watcher = threading.Thread(target=self._run, name="tables", daemon=True)
-        begin = None if config_file is None else process_of(config_file, config)
-        self._moves = ShardMoves(config, root, coordination.perform, self._tables, self.metrics, self.log, begin)
-        self._standings = ShardStandings(root, coordination.perform, self._tables, self.log)
+        perform = coordination.perform
+        self._shards = ShardThreads(config, root, perform, self._tables, self.metrics, self.log, config_file)
 
     # --- what the HTTP server asks ---
 
@@ -193,7 +191,7 @@ class Server:
             "coordination_requests": dict(self._coordination.requests),
             "coordination_silent_s": round(self._coordination.silent_s(), 1),
             "tables": [table.status() for _, table in sorted(self._tables.items())],
-            "moves": self._moves.status(),
+            "moves": self._shards.moves.status(),
             **vitals(self._config, frozenset(self._folders)),
         }
 
@@ -227,8 +225,7 @@ class Server:
         self._started = True
         self._watcher.start()
         self._silence.start()
-        self._moves.start()
-        self._standings.start()
+        self._shards.start()
 
     def load_the_rest(self) -> None:
         """Load what a start does not wait for, when the tables are active, and check what needs it."""
@@ -247,9 +244,7 @@ class Server:
     def stop(self, drain_s: float = DRAIN_S) -> None:
         """Drain every table and close the session; without a connection to coordination there is nothing to wait for."""
         self._stopping = True
-        self._moves.stop()
-        # While the session and the tables are there: it looks once more.
-        self._standings.stop()
+        self._shards.stop()
         self._silence.stop()
         self._wake.set()
         threads = [threading.Thread(target=table.stop, args=(drain_s,)) for table in self._tables.values()]

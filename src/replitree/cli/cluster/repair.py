@@ -67,9 +67,10 @@ def drop_replica(words: TableAndReplica, at: Cluster, all_tables: AllTables = Fa
     if not all_tables:
         check_hosted(words[0])
     with at.connect() as connection:
-        tables = _tables_with(connection, name) if all_tables else (words[0],)
+        shards = () if all_tables else _shards_of(connection, words[0])
+        tables = _tables_with(connection, name, shards) if all_tables or shards else (words[0],)
         confirm(f"Drop replica {name} of {', '.join(tables)} for good?", yes=yes, as_json=at.as_json)
-        if not all_tables:
+        if not all_tables and not shards:
             connection.drop_replica(words[0], name)
             at.out.result({"table": words[0], "dropped": name}, f"replica {name} of {words[0]} dropped")
             return
@@ -98,8 +99,12 @@ def check(at: Cluster, table: MaybeTable = None, replica: At = None) -> None:
     if replica is not None:
         _check_replica_name(replica)
     with at.connect() as connection:
-        if table is not None:
+        shards = () if table is None else _shards_of(connection, table)
+        if table is not None and not shards:
             checks = connection.check_parts(table, replica)
+        elif shards:
+            names = shards if replica is None else _tables_with(connection, replica, shards)
+            checks = tuple(found for name in names for found in connection.check_parts(name, replica))
         else:
             names = connection.catalog.hosted_names() if replica is None else _tables_with(connection, replica)
             checks = tuple(found for name in names for found in connection.check_parts(name, replica))
@@ -119,8 +124,17 @@ def _check_replica_name(name: str) -> None:
     check_replica_name(name)
 
 
-def _tables_with(connection: Connection, replica: str) -> tuple[str, ...]:
-    """Return the tables that have a replica of this name.
+def _shards_of(connection: Connection, table: str) -> tuple[str, ...]:
+    """Return the names of the shards of a sharded table; of another table nothing."""
+    from replitree.client.sharded.sharded_catalog import find_sharded
+    from replitree.protocol.sharded.places import is_shard_name
+
+    found = None if is_shard_name(table) else find_sharded(connection.catalog, table)
+    return () if found is None else found.names
+
+
+def _tables_with(connection: Connection, replica: str, among: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Return the tables that have a replica of this name; among some tables, if they are given.
 
     Raises
     ------
@@ -130,9 +144,11 @@ def _tables_with(connection: Connection, replica: str) -> tuple[str, ...]:
     from replitree.client.admin.repair import replica_names
 
     catalog = connection.catalog
-    tables = tuple(table for table in catalog.hosted_names() if replica in replica_names(catalog, table))
+    names = among or catalog.hosted_names()
+    tables = tuple(table for table in names if replica in replica_names(catalog, table))
     if not tables:
-        raise BadInput(f"no table has a replica {replica!r}; `replitree status` shows them")
+        which = "no shard of the table" if among else "no table"
+        raise BadInput(f"{which} has a replica {replica!r}; `replitree status` shows them")
     return tables
 
 

@@ -2,7 +2,7 @@
 
 ::
 
-    1. *begin*   Create(tables/<D>), Create(sharded/<D>, life: restoring, …)     the name is taken, nobody finds the table
+    1. *begin*   Create(tables/<D>), Create(sharded/<D>, life: restoring, …)     the name is taken, no client finds the table
     2. *shards*  each shard is restored from one disk as any table (`protocol.rescue.restore`), with
                  Check(life @ 0)                            in the commit that creates its nodes
                  Check(life @ 0), Create(restored-<n>)      in the commit that ends its restore
