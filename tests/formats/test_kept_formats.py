@@ -14,8 +14,20 @@ from replitree.protocol.core.fold import Change
 from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part, parse_part
 from replitree.protocol.core.stamps import Zxid
+from replitree.protocol.sharded.placement import Placement, decode_placement
+from replitree.protocol.sharded.shard_map import Shard, decode_map, first_map
 from replitree.replica.kit.version_log import EntryChange, Version, VersionLog
 from replitree.storage.disk.kept_definition import FILE, keep_definition, read_definition
+from replitree.storage.disk.kept_sharding import (
+    SHARDING_FILE,
+    STANDING_FILE,
+    KeptStanding,
+    keep_sharding,
+    keep_standing,
+    parts_digest,
+    read_sharding,
+    read_standing,
+)
 from replitree.storage.disk.packs import PackedPart, PackIndex
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import MANIFEST_FILE
@@ -39,6 +51,27 @@ def test_a_kept_definition_without_a_checksum_is_read_and_replaced(tmp_path: Pat
     assert read_definition(tmp_path) == CLICKS
     keep_definition(tmp_path, CLICKS)
     assert (tmp_path / FILE).read_bytes() == (FROZEN / "definition-2.json").read_bytes()
+
+
+def test_what_a_shard_keeps_of_its_table_is_read_and_written_as_it_was(tmp_path: Path) -> None:
+    for name in (SHARDING_FILE, STANDING_FILE):
+        shutil.copy(FROZEN / name.replace(".json", "-1.json"), tmp_path / name)
+    kept, standing = read_sharding(tmp_path), read_standing(tmp_path)
+    assert kept is not None
+    assert standing is not None
+    assert (kept.table_id, kept.incarnation, kept.version) == ("00112233445566778899aabbccddeeff", "5f0c", 3)
+    shard_map = decode_map(bytes(kept.map), "here")
+    assert shard_map == first_map(["größe"], {Shard(0): 1, Shard(1): 1}, 8)
+    assert decode_placement(bytes(kept.placement), "here") == Placement(((Shard(0), ("r1", "r2")),))
+    assert standing == KeptStanding(
+        ensemble="5f0c", first=8589934612, last=8589934699, parts=parts_digest(["all_0_0_0"])
+    )
+    for name in (SHARDING_FILE, STANDING_FILE):
+        (tmp_path / name).unlink()
+    keep_sharding(tmp_path, kept)
+    keep_standing(tmp_path, standing)
+    for name in (SHARDING_FILE, STANDING_FILE):
+        assert (tmp_path / name).read_bytes() == (FROZEN / name.replace(".json", "-1.json")).read_bytes()
 
 
 def parts(*names: str) -> tuple[Part, ...]:

@@ -9,6 +9,7 @@ import pytest
 
 from replitree.errors import UnsupportedFormat
 from replitree.protocol.core import effects as fx
+from replitree.protocol.rescue.restore_sharded import RestoredShard, Standing, decode_restored, encode_restored
 from replitree.protocol.sharded.default_sharding import DefaultSharding, decode_default, encode_default
 from replitree.protocol.sharded.life import DROPPING, MADE, Life, decode_life, encode_life
 from replitree.protocol.sharded.moves.progress import Batch, MovesProgress, decode_progress, encode_progress
@@ -112,3 +113,19 @@ def test_tags_and_consumers_of_sharded_tables(file: str, kind: NamedCuts[Any], v
         kind.decode(frozen.replace(b'"format":1', b'"format":2'), "here")
     with pytest.raises(UnsupportedFormat, match="can't be read"):
         kind.decode(b"{}", "here")
+
+
+def test_a_restored_shard() -> None:
+    frozen, value = (
+        (FROZEN / "restored-1.json").read_bytes(),
+        RestoredShard("r1", Standing("5f0c", 8589934612, 8589934699)),
+    )
+    assert (decode_restored(frozen, "here"), encode_restored(value)) == (value, frozen)
+    with pytest.raises(UnsupportedFormat, match="here has format 2, this replitree knows 1"):
+        decode_restored(frozen.replace(b'"format":1', b'"format":2'), "here")
+
+
+def test_life_of_a_table_that_is_being_restored() -> None:
+    value = Life("restoring", first_map(["größe"], {Shard(0): 1, Shard(1): 1}, 8))
+    frozen = (FROZEN / "life-1-restoring.json").read_bytes()
+    assert (decode_life(frozen, "here"), encode_life(value)) == (value, frozen)

@@ -127,6 +127,15 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = json_decoder(RestoredShard).decode
 
 
+def encode_restored(value: RestoredShard) -> bytes:
+    """Return the bytes of a node ``restored-<n>``.
+
+    >>> encode_restored(RestoredShard("r1", UNKNOWN_STANDING))
+    b'{"replica":"r1","standing":{"ensemble":"","first":0,"last":0},"format":1}'
+    """
+    return _encode(value)
+
+
 def decode_restored(raw: bytes, where: str) -> RestoredShard:
     """Read a node ``restored-<n>``.
 
@@ -164,7 +173,7 @@ def shard_bond(restoring: Restoring, shard: Shard, replica: str, standing: Stand
     """
     return ShardBond(
         fx.Check(restoring.life, FIRST_VERSION),
-        fx.Create(places.restored_shard(restoring.place, shard), _encode(RestoredShard(replica, standing))),
+        fx.Create(places.restored_shard(restoring.place, shard), encode_restored(RestoredShard(replica, standing))),
     )
 
 
@@ -281,6 +290,7 @@ __all__ = [
     "begin_restore",
     "common_cut",
     "decode_restored",
+    "encode_restored",
     "find_restoring",
     "restored_shards",
     "shard_bond",

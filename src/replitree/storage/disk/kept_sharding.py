@@ -143,6 +143,7 @@ def _decoded(path: Path, content: bytes, kind: type[T]) -> T:
 
 __all__ = [
     "SHARDING_FILE",
+    "STANDING_FILE",
     "KeptSharding",
     "KeptStanding",
     "keep_sharding",
