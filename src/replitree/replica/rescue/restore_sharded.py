@@ -27,6 +27,7 @@ from msgspec import UNSET
 
 from replitree.coordination.port import make_root
 from replitree.errors import BadInput, StoreError, Unavailable, UnsupportedFormat
+from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.parts import Part
 from replitree.protocol.rescue.restore import NotRestored
@@ -191,6 +192,14 @@ def _restore(
     _check_shards(kept, shard_map, restoring)
     found = [_found(config.name, each, shard_map, told) for each in kept.shards if each.shard not in before]
     if restoring is None:
+        # Replicas of these shards may be active, under an incarnation that the restored table does not have.
+        paths = [places.shard_place(root, name, shard).path for shard in shard_map.shards]
+        left = [path for path in paths if coordination.perform(fx.Exists(path))]
+        if left:
+            raise BadInput(
+                f"coordination has lost the table {name!r} only in part: {', '.join(left)} are there. Put back a copy of"
+                " coordination; or stop all servers, delete these nodes with a client of ZooKeeper, and repeat this"
+            )
         begun = _no_reason(name, run(begin_restore(_new_table(root, kept))))
         assert begun is not None
         restoring = begun
