@@ -79,6 +79,7 @@ AT_NIGHT = {
     "tests/machines/rounds/test_rounds.py::test_killed_leaders_under_load_while_the_group_suffers_lose_nothing": (),
     "tests/cli/test_repair_system.py::test_when_all_replicas_are_lost_the_advice_leads_back": (),
     "tests/cli/test_restore_system.py::test_what_only_another_replica_had_is_set_aside_there": (),
+    "tests/cli/test_restore_sharded_system.py::test_shards_that_stand_at_no_common_cut_are_told": (),
     "tests/cli/test_system.py::test_changes_of_a_table": (),
     "tests/cli/test_system.py::test_sql_prints_csv": (),
     "tests/cli/test_verify_nemesis_system.py::test_what_is_struck_is_healed_before_a_run_that_is_stopped_ends": (),

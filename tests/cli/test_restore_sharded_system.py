@@ -129,9 +129,7 @@ def test_a_sharded_table_is_restored_from_the_disks_of_two_machines(spread: Loca
     assert (nobody.status, "no shard of the table has a replica 'r2'" in nobody.err) == (2, True)
 
 
-def test_shards_that_do_not_stand_at_one_cut_are_told_and_shown_only_when_that_is_accepted(
-    tmp_path: Path, run: Run
-) -> None:
+def test_shards_that_stand_at_no_common_cut_are_told(tmp_path: Path, run: Run) -> None:
     with LocalCluster(tmp_path / "data", 2, durable=False) as cluster:
         table = cluster.create_table(
             "events", "id bigint not null", order_by="id", shard_by="id", shards=2, buckets=16, replicas=1
