@@ -265,7 +265,9 @@ private object PartInput {
       method: String, address: String, path: String, query: String, secret: String, expected: Int, range: String,
       body: File): InputStream = {
     // Not java.net.http: it has no time limit for a body, and a replica may be stopped in the middle of one.
-    val url = new URI("http", address, path, query, null).toURL
+    // By TLS the JVM verifies the certificate, with the authorities of its trust store (javax.net.ssl.trustStore).
+    val place = address.stripPrefix("https://")
+    val url = new URI(if (place == address) "http" else "https", place, path, query, null).toURL
     val connection = url.openConnection(Proxy.NO_PROXY).asInstanceOf[HttpURLConnection]
     connection.setRequestMethod(method)
     connection.setConnectTimeout(ConnectMs)

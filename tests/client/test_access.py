@@ -8,13 +8,14 @@ import pytest
 import replitree
 from replitree.client.cluster import LocalCluster, make_token
 from replitree.client.connection import connect
-from replitree.client.transport.access import find_access
+from replitree.client.transport.access import TLS_VARIABLES, find_access
 from replitree.errors import BadInput, NotAuthorized
+from replitree.tls import TlsFiles
 
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("REPLITREE_TOKEN", "REPLITREE_TOKEN_FILE"):
+    for name in ("REPLITREE_TOKEN", "REPLITREE_TOKEN_FILE", *TLS_VARIABLES):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -31,6 +32,22 @@ def folder(tmp_path: Path) -> Path:
 def test_folder_knows_url_token_and_replicas(folder: Path) -> None:
     access = find_access(folder)
     assert (access.url, access.token, access.replicas) == ("zk://127.0.0.1:2181/replitree", "of the folder", ("r1",))
+
+
+def test_files_of_tls_come_from_the_nearest_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "zk://127.0.0.1:2181/replitree"
+    assert find_access(url).tls == TlsFiles()
+    said = json.loads((folder / "cluster.json").read_text())
+    (folder / "cluster.json").write_text(json.dumps({**said, "tls": {"ca": "of the folder"}}))
+    assert find_access(folder).tls == TlsFiles("of the folder")
+    monkeypatch.setenv("REPLITREE_TLS_CERTIFICATE", "c")
+    with pytest.raises(BadInput, match="REPLITREE_TLS_CERTIFICATE is set and REPLITREE_TLS_KEY is not"):
+        find_access(url)
+    monkeypatch.setenv("REPLITREE_TLS_KEY", "k")
+    assert find_access(folder).tls == TlsFiles("of the folder", "c", "k")
+    monkeypatch.setenv("REPLITREE_TLS_CA", "of the environment")
+    assert find_access(folder).tls == TlsFiles("of the environment", "c", "k")
+    assert find_access(folder, tls=TlsFiles("given", "c2", "k2")).tls == TlsFiles("given", "c2", "k2")
 
 
 def test_token_comes_from_the_nearest_place(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

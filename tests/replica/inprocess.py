@@ -39,11 +39,12 @@ from replitree.protocol.membership.table import create_table
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.protocol.state.read import end_of_log
 from replitree.replica.http.http_server import HttpServer
-from replitree.replica.kit.config import Address, ServerConfig
+from replitree.replica.kit.config import Address, ServerConfig, server_contexts
 from replitree.replica.perform.availability import State
 from replitree.replica.server import Server
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.schema.definition import TableDefinition, TableSettings, define_table
+from replitree.tls import NO_FILES, TlsFiles, split_address
 from tests import waiting
 from tests.last_turns import last_turns
 
@@ -108,13 +109,21 @@ class Node:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     async def _listen(self) -> str:
-        self.http = HttpServer(self, TOKEN, self.config)
+        is_secure = bool(self.config.tls_certificate)
+        self.tls = server_contexts(
+            self.config.tls_files,
+            wants_certificates=self.config.tls_clients == "with_certificate",
+            takes_clear_text=self.config.tls_plain_replicas,
+        )
+        self.http = HttpServer(self, TOKEN, self.config, self.tls if is_secure else None)
         self.fast_path = self.http.fast_path
-        return f"127.0.0.1:{await self.http.listen('127.0.0.1', 0)}"
+        return str(Address("127.0.0.1", await self.http.listen("127.0.0.1", 0), is_secure))
 
     def start(self) -> None:
-        host, _, port = self.address.partition(":")
-        self.server = Server(self.config, TOKEN, Address(host, int(port)), self.coordination, ROOT)
+        is_secure, place = split_address(self.address)
+        host, _, port = place.partition(":")
+        address = Address(host, int(port), is_secure)
+        self.server = Server(self.config, TOKEN, address, self.coordination, ROOT, tls=self.tls)
         self.server.start()
 
     def restart(self) -> None:
@@ -271,9 +280,9 @@ class InProcessCluster:
         server = node.server
         return server is not None and table in server._tables and server.table(table).availability.state is State.ACTIVE  # noqa: SLF001
 
-    def connect(self) -> Connection:
+    def connect(self, tls: TlsFiles = NO_FILES) -> Connection:
         """Return a new connection of a client, which the caller closes."""
-        return Connection(Access(NOWHERE, TOKEN), lambda: MemoryCoordination(self.admin.shared))
+        return Connection(Access(NOWHERE, TOKEN, tls=tls), lambda: MemoryCoordination(self.admin.shared))
 
     def clean(self, first: int, table: str = "t") -> None:
         """Let coordination forget the entries below an index, as the cleaner does once every replica has pulled them."""

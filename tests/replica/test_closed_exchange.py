@@ -14,7 +14,7 @@ from typing_extensions import override
 from replitree.protocol.core.effects import FetchPart, NotFetched
 from replitree.replica.http import http_exchange
 from replitree.replica.perform import exchange
-from replitree.replica.perform.exchange import Exchange, Peer
+from replitree.replica.perform.exchange import IN_CLEAR, Exchange, Peer
 from replitree.replica.perform.peer_connections import Closed, PeerConnections
 from tests.replica.inprocess import TOKEN, InProcessCluster
 from tests.replica.test_silent_source import Silent
@@ -57,14 +57,14 @@ def test_after_the_end_nothing_is_asked_for_and_it_is_said_why(
 
 def test_a_connection_that_its_thread_still_has_is_not_opened_again(source: Silent) -> None:
     connections = PeerConnections(ENOUGH_S)
-    kept = connections.to(source.address)
+    kept = connections.to(source.address, IN_CLEAR)
     kept.request("GET", "/")
     connections.close()
     assert source.callers() == 1
     with pytest.raises(Closed, match="started again"):
         kept.request("GET", "/")
     with pytest.raises(Closed):
-        connections.to(source.address)
+        connections.to(source.address, IN_CLEAR)
     assert source.callers() == 0
 
 
@@ -82,7 +82,7 @@ def test_a_connection_that_is_being_opened_at_the_end_is_closed(
 
     monkeypatch.setattr(socket, "create_connection", connect_late)
     with pytest.raises(Closed):
-        connections.to(source.address).request("GET", "/")
+        connections.to(source.address, IN_CLEAR).request("GET", "/")
     assert [each.fileno() for each in opened] == [-1]
 
 

@@ -47,6 +47,8 @@ def test_every_option_is_documented_with_its_default() -> None:
         (GOOD + "merge_threads = 0\n", "merge_threads"),
         (GOOD + "clean_log_delay_s = 0.0\n", "clean_log_delay_s"),
         (GOOD + "deduplication_window = 0\n", "deduplication_window"),
+        (GOOD + "tls_certificate = 'c'\n", "tls_certificate is set and tls_key is not"),
+        (GOOD + "tls_clients = 'with_certificate'\n", "needs tls_ca"),
         (GOOD + "max_replicated_logs_to_keep = 50\n", "less than min_replicated_logs_to_keep"),
     ],
 )

@@ -13,6 +13,7 @@ from typing_extensions import override
 from replitree.replica.blob_service import BlobService
 from replitree.tablet.members.member import BlobMember
 from replitree.tablet.members.remote import RemoteMember
+from replitree.tls import SECURE, Contexts
 from tests.storage.blob_providers import InDirectories
 
 T = TypeVar("T")
@@ -22,9 +23,10 @@ PATIENCE_S = 30.0
 
 
 class Services:
-    """Blob services of this process, on a loop of their own."""
+    """Blob services of this process, on a loop of their own; with `tls` none is in clear text."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Contexts | None = None) -> None:
+        self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="blob-services")
         self._thread.start()
@@ -32,8 +34,8 @@ class Services:
 
     def start(self, member: BlobMember, port: int = 0) -> str:
         """Serve a member; return the address."""
-        self._services.append(BlobService(member, TOKEN))
-        return f"127.0.0.1:{self._do(self._services[-1].listen('127.0.0.1', port))}"
+        self._services.append(BlobService(member, TOKEN, self._tls))
+        return f"{SECURE if self._tls else ''}127.0.0.1:{self._do(self._services[-1].listen('127.0.0.1', port))}"
 
     def close(self) -> None:
         for service in self._services:

@@ -46,6 +46,7 @@ from replitree.coordination.url import parse_url
 from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError
 from replitree.protocol.core.layout import check_replica_name
 from replitree.protocol.sharded.default_sharding import DefaultSharding
+from replitree.tls import TlsFiles
 
 REPLICAS_MAX = 16
 START_S_MAX = 60.0
@@ -208,7 +209,7 @@ class LocalCluster(Connection):
             if self._zookeeper is not None:
                 self._zookeeper.start()
             url = self._zookeeper.url if self._zookeeper is not None else self._access.url
-            self._access = Access(url, token, self.names)
+            self._access = Access(url, token, self.names, self._tls_files())
             for process in self._processes.values():
                 process.configure(url, self._folder / TOKEN_FILE)
                 process.launch()
@@ -268,13 +269,19 @@ class LocalCluster(Connection):
         """Return the file with a replica's log."""
         return self._process(name).log
 
+    def _tls_files(self) -> TlsFiles:
+        """Return what a client of these replicas needs: their authority and, where they want one, a certificate of theirs."""
+        first = next(iter(self._processes.values()))
+        ca, certificate, key = (str(first.setting(name) or "") for name in ("tls_ca", "tls_certificate", "tls_key"))
+        return TlsFiles(ca, certificate, key) if first.setting("tls_clients") == "with_certificate" else TlsFiles(ca)
+
     def _process(self, name: str) -> _Process:
         if name not in self._processes:
             raise BadInput(f"this cluster has no replica {name!r}; it has {', '.join(self._processes)}")
         return self._processes[name]
 
     def _write_cluster_file(self) -> None:
-        content = ClusterFile(public_url(self._access.url), TOKEN_FILE, self.processes)
+        content = ClusterFile(public_url(self._access.url), TOKEN_FILE, self.processes, self._access.tls)
         draft = self._folder / f".{CLUSTER_FILE}"
         private.write_file(draft, msgspec.json.format(msgspec.json.encode(content)))
         draft.replace(self._folder / CLUSTER_FILE)

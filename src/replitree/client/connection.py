@@ -37,6 +37,7 @@ from replitree.storage.schema.definition import TableDefinition, TableSettings, 
 from replitree.storage.schema.merge_policy import PLAIN, MergePolicy
 from replitree.storage.schema.shard_definition import shard_definition
 from replitree.storage.schema.storage_policy import LOCAL
+from replitree.tls import Contexts, TlsFiles
 from replitree.wire.history_recorder import Recorder
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ def connect(
     token: str | None = None,
     *,
     token_file: str | os.PathLike[str] | None = None,
+    tls_ca: str | os.PathLike[str] = "",
+    tls_certificate: str | os.PathLike[str] = "",
+    tls_key: str | os.PathLike[str] = "",
     record: str | os.PathLike[str] | Recorder | None = None,
 ) -> Connection:
     """Connect to a cluster.
@@ -83,6 +87,12 @@ def connect(
     token, token_file
         The cluster's shared secret, or a file that holds it; by default ``REPLITREE_TOKEN``, the file in
         ``REPLITREE_TOKEN_FILE``, or the folder's own.
+    tls_ca
+        PEM file with the authorities that have issued the certificates of replicas and ZooKeeper.  With it no replica is spoken
+        to in clear text.  By default ``REPLITREE_TLS_CA``.
+    tls_certificate, tls_key
+        PEM files with a certificate of this client and its key, where replicas want one.  By default
+        ``REPLITREE_TLS_CERTIFICATE`` and ``REPLITREE_TLS_KEY``.
     record
         A new file for the history of what is inserted and read through this connection, or a `Recorder`:
         the command `verify history` judges it.  Rows are named in it by the first column of the table's order key (a
@@ -93,7 +103,8 @@ def connect(
     BadInput
         The url is wrong, or there is no cluster in the folder, or the file is there already.
     """
-    access = find_access(url, token, token_file)
+    tls = TlsFiles(os.fspath(tls_ca), os.fspath(tls_certificate), os.fspath(tls_key))
+    access = find_access(url, token, token_file, tls)
     recorder = record if record is None or isinstance(record, Recorder) else Recorder(record)
     return Connection(access, recorder=recorder)
 
@@ -523,7 +534,9 @@ class Connection:
         """
         from replitree.client.admin.doctor_gather import gather
 
-        return gather(self.url, parse_url(self._access.url).hosts, self.catalog, self._http_client())
+        url = parse_url(self._access.url)
+        tls = Contexts(self._access.tls) if url.is_secure else None
+        return gather(self.url, url.hosts, self.catalog, self._http_client(), tls)
 
     def close(self) -> None:
         """End the connection.  Its tables can't be used any more."""
@@ -538,7 +551,7 @@ class Connection:
     def _open_session(self) -> Coordination:
         from replitree.coordination.zookeeper import ZooKeeperCoordination
 
-        return ZooKeeperCoordination(self._access.url, connect_timeout_s=CONNECT_S)
+        return ZooKeeperCoordination(self._access.url, connect_timeout_s=CONNECT_S, tls=Contexts(self._access.tls))
 
     def _http_client(self) -> HttpClient:
         with self._lock:
@@ -548,7 +561,7 @@ class Connection:
                         "replicas want the cluster's token: give connect(…, token=…), or set REPLITREE_TOKEN or"
                         " REPLITREE_TOKEN_FILE"
                     )
-                self._http = HttpClient(self._access.token)
+                self._http = HttpClient(self._access.token, self._access.tls)
             return self._http
 
     def _table(self, definition: TableDefinition) -> Table:

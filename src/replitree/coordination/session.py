@@ -36,6 +36,7 @@ import logging
 import os
 import select
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -55,6 +56,7 @@ from replitree.coordination.requests import Reply
 from replitree.coordination.url import CoordinationUrl
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core.stamps import BEFORE_ALL, Zxid
+from replitree.tls import SECURE, Contexts, TlsFailed, open_connection
 
 _HELLO_S_MIN = 2.0
 """For how long, in seconds, the answer to a connection's first frame is waited for at least, unless the session is shorter."""
@@ -78,6 +80,8 @@ class ZooKeeperSession:
         After how many seconds of silence the ensemble ends the session.
     on_event
         Receives this session and what happened to it; must not block.
+    tls
+        What TLS is made with, where the url wants it.
     heard_at
         When something was heard of the ensemble last, in monotonic seconds; None: now.
     """
@@ -87,6 +91,7 @@ class ZooKeeperSession:
         url: CoordinationUrl,
         timeout_s: float,
         on_event: Callable[[ZooKeeperSession, Event], None],
+        tls: Contexts,
         heard_at: float | None = None,
     ) -> None:
         self.number = 0
@@ -100,7 +105,8 @@ class ZooKeeperSession:
         self._last_watch: object = None
         self._discarding = threading.Lock()
         self._discarder: threading.Thread | None = None
-        handler, user = _KazooHandler(), url.credentials
+        self._handler = handler = _KazooHandler(tls, is_secure=url.is_secure)
+        user = url.credentials
         self._client: Any = KazooClient(
             hosts=url.servers,
             timeout=timeout_s,
@@ -132,6 +138,11 @@ class ZooKeeperSession:
     def heard_at(self) -> float:
         """When something was heard of the ensemble last, in monotonic seconds."""
         return float(self._client._connection.heard_at)  # noqa: SLF001
+
+    @property
+    def problem(self) -> str:
+        """Why there was no TLS with a server, the last time; "": nothing was wrong with that."""
+        return self._handler.problem
 
     @property
     def is_connected(self) -> bool:
@@ -293,14 +304,34 @@ class _KazooConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships 
 
 
 class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
-    """kazoo's way to threads and sockets, with cheaper waiting."""
+    """kazoo's way to threads and sockets, with cheaper waiting, and TLS that verifies names and reads new files."""
+
+    def __init__(self, tls: Contexts, *, is_secure: bool) -> None:
+        super().__init__()
+        self.problem = ""
+        self._tls = tls
+        self._is_secure = is_secure
 
     def select(self, *arguments: Any) -> Any:
+        # Answers that came in one record of TLS lie in the socket's memory, and the kernel has nothing more to tell.
+        if self._is_secure and (ready := [each for each in arguments[0] if _has_decrypted(each)]):
+            return ready, [], []
         try:
             return select.select(*arguments)
         # More than a thousand files are open, for which `select` has no room.
         except ValueError:
             return super().select(*arguments)
+
+    def create_connection(self, address: tuple[str, int], hostname: str, timeout: float, **others: Any) -> Any:
+        if not self._is_secure:
+            return super().create_connection(address, hostname, timeout, **others)
+        try:
+            made = open_connection(f"{SECURE}{hostname}:{address[1]}", self._tls, timeout)
+        except TlsFailed as error:
+            self.problem = str(error)
+            raise
+        self.problem = ""
+        return made
 
     def create_socket_pair(self) -> Any:
         if hasattr(os, "eventfd"):
@@ -313,6 +344,10 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
     def dispatch_callback(self, callback: Callback) -> None:
         # In this thread: it is only ever `on_watch`, which only enqueues.
         callback.func(*callback.args)
+
+
+def _has_decrypted(readable: object) -> bool:
+    return isinstance(readable, ssl.SSLSocket) and readable.pending() > 0
 
 
 class _WakeUp:

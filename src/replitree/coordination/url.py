@@ -1,4 +1,4 @@
-"""Where coordination is: ``zk://[user:password@]host[:port][,host[:port]…][/path]``.
+"""Where coordination is: ``zk://[user:password@]host[:port][,host[:port]…][/path][?tls]``.
 
 Guarantees:
 
@@ -6,6 +6,7 @@ Guarantees:
 * The password is in `Credentials.password` and nowhere else: not in ``repr``, not in ``str``, not in a message of ours, not
   even when the url is wrong and can't be taken apart.
 
+``?tls`` says that the servers are spoken to by TLS; what that is made with is no part of the url (`replitree.tls`).
 Special characters in user and password are percent-encoded.  Credentials may also come from the environment, where no
 process list shows them: ``REPLITREE_ZK_AUTH=user:password``.  Those of the url win.
 """
@@ -28,7 +29,10 @@ _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 """Characters that ZooKeeper refuses in a path."""
 
-_FORM = "zk://[user:password@]host[:port][,host[:port]]/path"
+SECURE_QUERY = "?tls"
+"""Ends a url whose servers speak TLS."""
+
+_FORM = "zk://[user:password@]host[:port][,host[:port]]/path[?tls]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class CoordinationUrl:
     hosts: tuple[tuple[str, int], ...]
     root: str = ROOT_DEFAULT
     credentials: Credentials | None = None
+    is_secure: bool = field(default=False, repr=False)
 
     @property
     def servers(self) -> str:
@@ -54,7 +59,8 @@ class CoordinationUrl:
 
     def __str__(self) -> str:  # type: ignore[explicit-override]  # `typing.override` is not in Python 3.11
         """Return the url without the password."""
-        return f"{SCHEME}{f'{self.credentials.user}@' if self.credentials else ''}{self.servers}{self.root}"
+        user = f"{self.credentials.user}@" if self.credentials else ""
+        return f"{SCHEME}{user}{self.servers}{self.root}{SECURE_QUERY if self.is_secure else ''}"
 
 
 def parse_url(url: str, auth: str | None = None) -> CoordinationUrl:
@@ -63,7 +69,7 @@ def parse_url(url: str, auth: str | None = None) -> CoordinationUrl:
     Parameters
     ----------
     url
-        ``zk://[user:password@]host[:port][,host[:port]…][/path]``; the path is `ROOT_DEFAULT` when there is none.
+        ``zk://[user:password@]host[:port][,host[:port]…][/path][?tls]``; the path is `ROOT_DEFAULT` when there is none.
     auth
         ``user:password``, used when the url has none.  By default what ``REPLITREE_ZK_AUTH`` says.
 
@@ -78,12 +84,15 @@ def parse_url(url: str, auth: str | None = None) -> CoordinationUrl:
     CoordinationUrl(hosts=(('10.0.0.1', 2181), ('10.0.0.2', 2181)), root='/lake', credentials=Credentials(user='me'))
     >>> str(parse_url("zk://localhost", auth="me:secret"))
     'zk://me@localhost:2181/replitree'
+    >>> str(parse_url("zk://zk1:2281/lake?tls", auth=""))
+    'zk://zk1:2281/lake?tls'
     """
     if not url.startswith(SCHEME):
         raise BadInput(f"a coordination url starts with {SCHEME} and has the form {_FORM}")
     # The password may hold an unencoded @ or /, so everything up to the last @ belongs to the credentials.
     secret, has_secret, public = url.removeprefix(SCHEME).rpartition("@")
-    servers, _, path = public.partition("/")
+    is_secure = public.endswith(SECURE_QUERY)
+    servers, _, path = public.removesuffix(SECURE_QUERY).partition("/")
     credentials: Credentials | None = None
     if has_secret:
         user, colon, password = secret.partition(":")
@@ -106,7 +115,7 @@ def parse_url(url: str, auth: str | None = None) -> CoordinationUrl:
         # ZooKeeper refuses these when a node is created; here the message says which part of the url is wrong.
         if "" in parts or "." in parts or ".." in parts or parts[0] == "zookeeper" or _UNPRINTABLE.search(path):
             raise BadInput(f"the path /{path!a} of the coordination url is not a path that ZooKeeper allows")
-    return CoordinationUrl(tuple(hosts), root, credentials)
+    return CoordinationUrl(tuple(hosts), root, credentials, is_secure)
 
 
 def _check_credentials(where: str, user: str, colon: str, password: str) -> Credentials:

@@ -11,7 +11,7 @@ Guarantees: those of `port`, and:
 * **Secrets.**  With credentials, the nodes that are created can be read and written by them alone.  The password is neither in
   ``repr`` nor in any log.
 
-Absent on purpose: retries of requests, caches, SASL and TLS.
+Absent on purpose: retries of requests, caches, and SASL.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ from replitree.coordination.url import CoordinationUrl, parse_url
 from replitree.errors import BadInput, CoordinationUnavailable, NotAuthorized
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.stamps import GetStamped, Stamped
+from replitree.tls import NO_FILES, Contexts
 
 if TYPE_CHECKING:
     from replitree.coordination.trace import CommitTrace
@@ -122,6 +123,8 @@ class ZooKeeperCoordination:
         How many seconds the first connection, and `reconnect`, may take.
     trace
         Writes down every commit.
+    tls
+        What TLS is made with where the url wants it; by default the authorities that the operating system trusts.
     connect
         False: the caller calls `connect` later, and may call `close` meanwhile, which ends it.
 
@@ -142,7 +145,9 @@ class ZooKeeperCoordination:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         trace: CommitTrace | None = None,
         connect: bool = True,
+        tls: Contexts | None = None,
     ) -> None:
+        self._tls = tls or Contexts(NO_FILES)
         self.url = parse_url(url) if isinstance(url, str) else url
         self._trace = trace
         self._session_timeout_s = session_timeout_s
@@ -246,15 +251,15 @@ class ZooKeeperCoordination:
             self._dispatcher.stop()
 
     def _make_session(self, heard_at: float | None = None) -> ZooKeeperSession:
-        return ZooKeeperSession(self.url, self._session_timeout_s, self._on_event, heard_at)
+        return ZooKeeperSession(self.url, self._session_timeout_s, self._on_event, self._tls, heard_at)
 
     def _start_session(self) -> None:
         """Start the session that is ours already, so that nothing that happens to it is missed."""
         if not self._session.start(self._connect_timeout_s):
             self._session.discard()
+            advice = self._session.problem or "check the address and that a server runs there"
             raise CoordinationUnavailable(
-                f"no ZooKeeper at {self.url.servers} answered within {self._connect_timeout_s:g} s;"
-                " check the address and that a server runs there"
+                f"no ZooKeeper at {self.url.servers} answered within {self._connect_timeout_s:g} s; {advice}"
             )
 
     def _on_event(self, session: ZooKeeperSession, event: Event) -> None:

@@ -43,6 +43,7 @@ from replitree.tablet.group.admission import (
 from replitree.tablet.group.member import AskBarrier, AskFence, Failed, Look, Raise, Scan, Sweep, Write
 from replitree.tablet.members.member import BlobMember
 from replitree.tablet.members.wire import MESSAGE_BYTES_MAX, PATH, decode_question, encode_message
+from replitree.tls import Contexts
 from replitree.wire.errors_http import body_of, status_of
 
 CONNECTIONS_MAX = 1024
@@ -64,6 +65,8 @@ class BlobService:
         The member that answers.
     token
         The shared secret.
+    tls
+        With which every connection begins; None: all are in clear text.
 
     Raises
     ------
@@ -71,9 +74,10 @@ class BlobService:
         The secret is empty.
     """
 
-    def __init__(self, member: BlobMember, token: str) -> None:
+    def __init__(self, member: BlobMember, token: str, tls: Contexts | None = None) -> None:
         if not token:
             raise NotAuthorized("a blob service needs a token: write one into the file that --token-file names")
+        self._tls = tls
         self._member = member
         self._front = _Front(member, token.encode())
         self._held = HeldBytes(BODIES_BYTES_MAX)
@@ -105,7 +109,7 @@ class BlobService:
         await self._runner.setup()
         loop = asyncio.get_running_loop()
         limits = _Limits(CONNECTIONS_MAX, CONNECTIONS_WITHOUT_TOKEN_MAX)
-        everyone = self._all = Connections(limits, self._front, self._held, _Loaded(self._runner))
+        everyone = self._all = Connections(limits, self._front, self._held, _Loaded(self._runner), tls=self._tls)
         try:
             self._listener = await loop.create_server(lambda: ServedConnection(everyone, loop), host, port)
         except OSError as error:

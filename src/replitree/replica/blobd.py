@@ -15,9 +15,12 @@ from replitree.errors import StoreError
 from replitree.replica.blob_service import BlobService
 from replitree.tablet.group.member import Failed
 from replitree.tablet.members.directory import BlobDirectory, make_blob_directory
+from replitree.tls import SECURE, Contexts
 
 
-def run(folder: Path, token: str, address: tuple[str, int], made: tuple[str, int] | None = None) -> int:
+def run(
+    folder: Path, token: str, address: tuple[str, int], made: tuple[str, int] | None = None, tls: Contexts | None = None
+) -> int:
     """Serve a directory until SIGTERM or SIGINT; return the exit status.
 
     Parameters
@@ -30,6 +33,8 @@ def run(folder: Path, token: str, address: tuple[str, int], made: tuple[str, int
         Host and port to listen at; port 0: any.
     made
         Make the directory first, as which member of which group; None: it is there.
+    tls
+        With which every connection begins; None: all are in clear text.
 
     Raises
     ------
@@ -45,16 +50,16 @@ def run(folder: Path, token: str, address: tuple[str, int], made: tuple[str, int
     standing = directory.standing()
     if isinstance(standing, Failed):
         raise StoreError(f"{folder} can't be served: {standing.reason}; --make GROUP makes a new one")
-    asyncio.run(_serve(BlobService(directory, token), address, standing.incarnation))
+    asyncio.run(_serve(BlobService(directory, token, tls), address, standing.incarnation, is_secure=tls is not None))
     return 0
 
 
-async def _serve(service: BlobService, address: tuple[str, int], incarnation: str) -> None:
+async def _serve(service: BlobService, address: tuple[str, int], incarnation: str, *, is_secure: bool) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     port = await service.listen(*address)
-    said = {"listening": f"{address[0]}:{port}", "incarnation": incarnation}
+    said = {"listening": f"{SECURE if is_secure else ''}{address[0]}:{port}", "incarnation": incarnation}
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
     await ended.wait()

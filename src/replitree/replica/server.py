@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -45,7 +46,7 @@ from replitree.protocol.core.layout import Replica, TablePlace
 from replitree.protocol.sharded.places import hosted_path
 from replitree.replica.http.gate import DEGRADED
 from replitree.replica.http.http_server import HttpServer
-from replitree.replica.kit.config import Address, ServerConfig, load_config, parse_address, read_token
+from replitree.replica.kit.config import Address, ServerConfig, load_config, parse_address, read_token, server_contexts
 from replitree.replica.kit.data_folder import lock_data_folder
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.logs import Log, hide, set_up_logging
@@ -57,11 +58,12 @@ from replitree.replica.kit.usable_store import check_usable
 from replitree.replica.kit.vitals import vitals
 from replitree.replica.perform.availability import State
 from replitree.replica.perform.context import ServerContext
-from replitree.replica.perform.exchange import Peer
+from replitree.replica.perform.exchange import IN_CLEAR, Peer
 from replitree.replica.shard_threads import ShardThreads
 from replitree.replica.table.silence import LISTEN_S, Silence
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.schema.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
+from replitree.tls import Contexts
 from replitree.wire.identity import decode_identity, own_identity
 
 if TYPE_CHECKING:
@@ -107,6 +109,8 @@ class Server:
         Where answers to inserts are written down, if anywhere.
     config_file
         Where the configuration stands; None: the server begins no processes that carry moves of buckets on.
+    tls
+        How other replicas are spoken to.
     """
 
     def __init__(
@@ -118,8 +122,10 @@ class Server:
         root: str,
         trace: CommitTrace | None = None,
         config_file: Path | None = None,
+        tls: Contexts = IN_CLEAR,
     ) -> None:
         self._config = config
+        self._tls = tls
         self._trace = trace
         self._token = token
         self._root = root
@@ -436,7 +442,7 @@ class Server:
         identity = decode_identity(node.value) if node is not None else None
         if identity is None:
             return None
-        peer = Peer(identity.address, self._token, replica.table.name)
+        peer = Peer(identity.address, self._token, replica.table.name, self._tls)
         self._peers[replica] = peer
         return peer
 
@@ -461,18 +467,26 @@ async def serve(config: ServerConfig, config_file: Path | None = None) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
     holder = _Holder()
-    http = HttpServer(holder, token, config)
+    tls = server_contexts(
+        config.tls_files,
+        wants_certificates=config.tls_clients == "with_certificate",
+        takes_clear_text=config.tls_plain_replicas,
+    )
+    is_secure = bool(config.tls_certificate)
+    http = HttpServer(holder, token, config, tls if is_secure else None)
     loading: asyncio.Task[None] | None = None
     try:
-        address = Address(listen.host, await http.listen(listen.host, listen.port))
-        advertised = parse_address(config.advertise, "advertise") if config.advertise else address
+        address = Address(listen.host, await http.listen(listen.host, listen.port), is_secure)
+        advertised = address
+        if config.advertise:
+            advertised = replace(parse_address(config.advertise, "advertise"), is_secure=is_secure)
         trace: CommitTrace | None = None
         if config.trace:
             trace = import_module("replitree.coordination.trace").CommitTrace(Path(config.trace), config.name)
         session = ZooKeeperCoordination(
-            config.zookeeper, session_timeout_s=config.session_timeout_s, trace=trace, connect=False
+            config.zookeeper, session_timeout_s=config.session_timeout_s, trace=trace, connect=False, tls=tls
         )
-        server = Server(config, token, advertised, session, session.url.root, trace, config_file)
+        server = Server(config, token, advertised, session, session.url.root, trace, config_file, tls)
         server.on_failure = partial(loop.call_soon_threadsafe, stop.set)
         if not await _started(server, session, stop, holder):
             return

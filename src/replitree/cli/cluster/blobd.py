@@ -23,10 +23,22 @@ def blobd(
     number: Annotated[
         int, typer.Option("--number", metavar="N", min=0, max=8, help="With --make: which member, from 0 on.")
     ] = 0,
+    tls_certificate: Annotated[
+        str, typer.Option("--tls-certificate", metavar="FILE", help="Speak TLS with this certificate, as PEM.")
+    ] = "",
+    tls_key: Annotated[str, typer.Option("--tls-key", metavar="FILE", help="Its private key, as PEM.")] = "",
+    tls_clients_ca: Annotated[
+        str,
+        typer.Option(
+            "--tls-clients-ca", metavar="FILE", help="Take only clients with a certificate of these authorities."
+        ),
+    ] = "",
 ) -> int:
     """Serve one member of a blob group until SIGTERM."""
     from replitree.client.transport.access import read_secret
     from replitree.replica.blobd import run
+    from replitree.replica.kit.config import server_contexts
+    from replitree.tls import TlsFiles
 
     host, _, port = listen.rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and int(port) <= PORT_MAX):
@@ -34,4 +46,12 @@ def blobd(
     if make is not None:
         check_group_name(make)
     secret = read_secret(token_file, "name the file with the secret that this member shares with its clients")
-    return run(directory, secret, (host.strip("[]"), int(port)), None if make is None else (make, number))
+    files = TlsFiles(tls_clients_ca, tls_certificate, tls_key).check(
+        ("--tls-clients-ca", "--tls-certificate", "--tls-key")
+    )
+    if files.ca and not files.certificate:
+        raise BadInput(
+            "--tls-clients-ca needs --tls-certificate and --tls-key: clients show theirs to a server that speaks TLS"
+        )
+    tls = server_contexts(files, wants_certificates=bool(files.ca)) if files.certificate else None
+    return run(directory, secret, (host.strip("[]"), int(port)), None if make is None else (make, number), tls)

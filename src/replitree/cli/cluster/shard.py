@@ -117,7 +117,13 @@ def resume(table: Name, at: Cluster, config: Config = None) -> None:
         from replitree.replica.kit.config import load_config
 
         server = load_config(config)
-        opened = connect(server.zookeeper, token_file=server.token_file)
+        opened = connect(
+            server.zookeeper,
+            token_file=server.token_file,
+            tls_ca=server.tls_ca,
+            tls_certificate=server.tls_certificate,
+            tls_key=server.tls_key,
+        )
     with opened as connection:
         _carry(connection.shards(table), at, later=False)
 

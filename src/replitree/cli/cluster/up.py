@@ -21,6 +21,7 @@ from replitree.cli.cluster.restarts import Restarts
 from replitree.cli.options import DEFAULT_FOLDER
 from replitree.cli.output import Output, console, counted, plain
 from replitree.errors import ReplitreeError
+from replitree.tls import split_address
 
 if TYPE_CHECKING:
     from replitree.client.cluster import LocalCluster
@@ -51,7 +52,8 @@ class ReplicaLine:
 
     @override
     def __str__(self) -> str:
-        where = f"http://{self.address}" if self.address else "not serving"
+        is_secure, place = split_address(self.address)
+        where = f"{'https' if is_secure else 'http'}://{place}" if place else "not serving"
         what = f"{counted(self.tables, 'table')}  {counted(self.rows, 'row')}"
         return f"{self.name}  {self.state:<9}  {where}  process {self.pid or '-'}  {what}"
 

@@ -6,13 +6,14 @@ It needs no session and no credentials, and tells neither names nor data of node
 from __future__ import annotations
 
 import re
-import socket
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from replitree.client.admin.doctor_state import CoordinationServer
+from replitree.tls import NO_FILES, SECURE, Contexts, open_connection
 
 ANSWER_S_MAX = 2.0
 """How long a ZooKeeper server may take to say how it is, in seconds."""
@@ -25,16 +26,18 @@ _MODE = re.compile(r"^Mode: (\w+)", re.MULTILINE)
 _NODES = re.compile(r"^Node count: (\d+)", re.MULTILINE)
 
 
-def ask_servers(hosts: Sequence[tuple[str, int]]) -> tuple[CoordinationServer, ...]:
+def ask_servers(hosts: Sequence[tuple[str, int]], tls: Contexts | None = None) -> tuple[CoordinationServer, ...]:
     """Return how each of these servers is, in their order.
 
     Parameters
     ----------
     hosts
         Host and port of each.
+    tls
+        What TLS is made with; None: they speak clear text.
     """
     with ThreadPoolExecutor(max(1, len(hosts)), thread_name_prefix="replitree-doctor") as pool:
-        return tuple(pool.map(_ask_server, hosts))
+        return tuple(pool.map(partial(_ask_server, tls), hosts))
 
 
 def read_srvr(address: str, answer: str) -> CoordinationServer:
@@ -62,10 +65,10 @@ def typical_s(read: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-def _ask_server(host: tuple[str, int]) -> CoordinationServer:
+def _ask_server(tls: Contexts | None, host: tuple[str, int]) -> CoordinationServer:
     address = f"{host[0]}:{host[1]}"
     try:
-        connection = socket.create_connection((host[0].strip("[]"), host[1]), ANSWER_S_MAX)
+        connection = open_connection(f"{SECURE if tls else ''}{address}", tls or Contexts(NO_FILES), ANSWER_S_MAX)
     except OSError:
         return CoordinationServer(address=address, reachable=False)
     with connection:

@@ -39,6 +39,7 @@ from replitree.protocol.core.effects import Exists
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
 from replitree.storage.schema.definition import DEFAULT_SETTINGS
+from replitree.tls import Contexts
 from replitree.wire.consumer_status import ConsumerStatus
 from replitree.wire.version import installed_version
 
@@ -68,7 +69,9 @@ class _Answer:
         return next((row for row in rows if isinstance(row, dict) and row.get("table") == name), None)
 
 
-def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: HttpClient) -> ClusterState:
+def gather(
+    url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: HttpClient, tls: Contexts | None = None
+) -> ClusterState:
     """Find out how a cluster is.
 
     Parameters
@@ -79,13 +82,15 @@ def gather(url: str, hosts: Sequence[tuple[str, int]], catalog: Catalog, http: H
         The ZooKeeper servers.
     catalog, http
         How coordination and the replicas are asked.
+    tls
+        What TLS with ZooKeeper is made with; None: it speaks clear text.
 
     Raises
     ------
     NotAuthorized
         Coordination refuses the credentials, or all replicas that answer the token.
     """
-    servers = ask_servers(hosts)
+    servers = ask_servers(hosts, tls)
     try:
         latency = typical_s(lambda: catalog.perform(Exists("/")))
         tables: dict[str, Facts | str] = {}

@@ -40,6 +40,7 @@ from replitree.storage.files.durable import file_checksum, file_sums
 from replitree.storage.files.sums import is_summed, sums_path
 from replitree.storage.parts.manifest import MANIFEST_FILE, PartManifest, decode_manifest
 from replitree.storage.parts.verified import CheckedFile, CheckedPart, Problem
+from replitree.tls import NO_FILES, TlsFiles
 
 if TYPE_CHECKING:
     from replitree.client.read.snapshot import SnapshotPart, UnreadPart
@@ -72,10 +73,11 @@ class NoGoodFile(CorruptPart):
 
 
 class ReplicaAccess(NamedTuple):
-    """What a task needs to ask replicas for files: ``host:port`` of each, the one of the snapshot first, and a ticket."""
+    """What a task needs to ask replicas for files: the address of each, the one of the snapshot first, a ticket, and paths."""
 
     addresses: tuple[str, ...]
     ticket: str
+    tls: TlsFiles = NO_FILES
 
 
 class PartCache:
@@ -147,7 +149,7 @@ class PartCache:
     def access(self) -> ReplicaAccess:
         """Return what a task needs to ask the replicas for files."""
         addresses = tuple(filter(None, dict.fromkeys((self._owner, *self.addresses))))
-        return ReplicaAccess(addresses, self._http.ticket(self._table, reads=True))
+        return ReplicaAccess(addresses, self._http.ticket(self._table, reads=True), self._http.tls)
 
     def into(self, folder: Path) -> PartCache:
         """Return what brings everything into this folder, a folder for each part (`place_name`)."""

@@ -5,12 +5,15 @@ knows the url.
 
 The token, in this order: the argument; ``REPLITREE_TOKEN``; the file in ``REPLITREE_TOKEN_FILE``; the token file of the
 folder.  It is in no `repr` and no message.
+
+The files of TLS, in this order: the arguments; ``REPLITREE_TLS_CA``, ``REPLITREE_TLS_CERTIFICATE``, ``REPLITREE_TLS_KEY``;
+those that the folder's cluster was started with.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -18,11 +21,13 @@ import msgspec
 from replitree.coordination.url import SCHEME, parse_url
 from replitree.decoding import json_decoder
 from replitree.errors import BadInput, NotAuthorized
+from replitree.tls import NO_FILES, TlsFiles
 
 CLUSTER_FILE = "cluster.json"
 TOKEN_VARIABLE = "REPLITREE_TOKEN"  # noqa: S105 - the name of a variable
 TOKEN_FILE_VARIABLE = "REPLITREE_TOKEN_FILE"  # noqa: S105 - the name of a variable
 URL_VARIABLE = "REPLITREE_URL"
+TLS_VARIABLES = ("REPLITREE_TLS_CA", "REPLITREE_TLS_CERTIFICATE", "REPLITREE_TLS_KEY")
 
 
 class ReplicaEntry(msgspec.Struct, frozen=True):
@@ -40,6 +45,7 @@ class ClusterFile(msgspec.Struct, frozen=True):
     url: str
     token_file: str
     replicas: tuple[ReplicaEntry, ...] = ()
+    tls: TlsFiles = NO_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +60,21 @@ class Access:
         The shared secret; empty when none was found: then only coordination can be asked.
     replicas
         Names of the replicas that a local cluster has; empty when they are not known beforehand.
+    tls
+        What TLS is made with.
     """
 
     url: str
     token: str = field(repr=False)
     replicas: tuple[str, ...] = ()
+    tls: TlsFiles = NO_FILES
 
 
 def find_access(
-    url: str | os.PathLike[str], token: str | None = None, token_file: str | os.PathLike[str] | None = None
+    url: str | os.PathLike[str],
+    token: str | None = None,
+    token_file: str | os.PathLike[str] | None = None,
+    tls: TlsFiles | None = None,
 ) -> Access:
     """Find out how to reach a cluster.
 
@@ -72,11 +84,13 @@ def find_access(
         ``zk://…``, or a folder made by `replitree up`.
     token, token_file
         The shared secret, or a file that holds it; by default found as the module says.
+    tls
+        What TLS is made with; what it leaves out is found as the module says.
 
     Raises
     ------
     BadInput
-        The url is wrong, or the folder has no cluster.
+        The url is wrong, or a certificate has no key, or the folder has no cluster.
     """
     text = os.fspath(url)
     if not text:
@@ -85,7 +99,7 @@ def find_access(
         token = read_secret(Path(token_file))
     if text.startswith(SCHEME):
         parse_url(text)
-        return Access(text, _found_token(token))
+        return Access(text, _found_token(token), tls=_found_tls(tls, NO_FILES))
     if "://" in text:
         raise BadInput(
             f"a cluster is named by {SCHEME}host:port/path or by a folder made by `replitree up`, not by {text!r}"
@@ -93,7 +107,8 @@ def find_access(
     folder = Path(text)
     cluster = read_cluster_file(folder)
     found = _found_token(token) or read_secret(folder / cluster.token_file)
-    return Access(cluster.url, found, tuple(replica.name for replica in cluster.replicas))
+    names = tuple(replica.name for replica in cluster.replicas)
+    return Access(cluster.url, found, names, _found_tls(tls, cluster.tls))
 
 
 def public_url(url: str) -> str:
@@ -105,7 +120,7 @@ def public_url(url: str) -> str:
     'zk://h:1/lake'
     """
     parsed = parse_url(url)
-    return f"{SCHEME}{parsed.servers}{parsed.root}"
+    return str(replace(parsed, credentials=None))
 
 
 def read_cluster_file(folder: Path) -> ClusterFile:
@@ -162,3 +177,12 @@ def _found_token(token: str | None) -> str:
         return environment
     path = os.environ.get(TOKEN_FILE_VARIABLE)
     return read_secret(Path(path)) if path else ""
+
+
+def _found_tls(given: TlsFiles | None, of_folder: TlsFiles) -> TlsFiles:
+    """Return the files that an argument, the environment or the folder names; a certificate and its key from one place."""
+    places = [given or NO_FILES, TlsFiles(*(os.environ.get(name, "") for name in TLS_VARIABLES)), of_folder]
+    for place in places:
+        place.check(TLS_VARIABLES)
+    own = next((place for place in places if place.certificate), NO_FILES)
+    return TlsFiles(next((place.ca for place in places if place.ca), ""), own.certificate, own.key)

@@ -9,7 +9,9 @@ Guarantees:
 
 Nothing is repeated here: who asks knows what a repetition would mean.
 
-Absent on purpose: redirects, proxies, cookies, TLS (the shared token is meant for one machine or a private network).
+A replica whose address begins with ``https://`` is spoken to by TLS, and shows a certificate first (`replitree.tls`).
+
+Absent on purpose: redirects, proxies, cookies.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from typing_extensions import override
 
 from replitree.decoding import json_decoder
 from replitree.errors import NotAuthorized, ReplicaUnavailable, ReplitreeError, StoreError
+from replitree.tls import NO_FILES, Contexts, TlsFailed, TlsFiles, open_connection, refusal, split_address
 from replitree.wire.errors_http import error_from
 from replitree.wire.ticket import TICKET_S, Ticket
 
@@ -138,20 +141,24 @@ class HttpClient:
     ----------
     token
         The cluster's shared secret, or a ticket made of it.
+    tls
+        What TLS is made with; with any file, replicas in clear text are refused.
     """
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, tls: TlsFiles = NO_FILES) -> None:
         if not token.isascii() or not token.isprintable():
             raise NotAuthorized("the token has characters that no token has; copy the cluster's token again")
+        self.tls = tls
+        self._contexts = Contexts(tls)
         self._token = token
         self._headers = f"Authorization: Bearer {token}\r\n"
         self._kept = threading.local()
         self._all: weakref.WeakSet[_Connections] = weakref.WeakSet()
 
     @override
-    def __reduce__(self) -> tuple[type[HttpClient], tuple[str]]:
+    def __reduce__(self) -> tuple[type[HttpClient], tuple[str, TlsFiles]]:
         """Travel to another process without connections."""
-        return HttpClient, (self._token,)
+        return HttpClient, (self._token, self.tls)
 
     @override
     def __repr__(self) -> str:
@@ -177,7 +184,7 @@ class HttpClient:
         Parameters
         ----------
         address
-            ``host:port``.
+            ``host:port``, or ``https://host:port``.
         method, path
             Path with its query, encoded.
         body
@@ -269,18 +276,22 @@ class HttpClient:
             if look.poll(0):
                 kept.close()
                 kept = None
-        connection = kept or _connect(address)
+        connection = kept or self._connect(address)
         response = http.client.HTTPResponse(connection, method=method)
+        host = split_address(address)[1]
         whole = False
         try:
             connection.settimeout(timeout_s)
-            _send(connection, f"{method} {path} HTTP/1.1\r\nHost: {address}\r\n{self._headers}{head}", body, length)
+            _send(connection, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{self._headers}{head}", body, length)
             response.begin()
             yield response
             whole = response.isclosed() and not response.will_close
         except TimeoutError as error:
             raise AnswerLost(f"{address} did not answer in {timeout_s:.0f} s") from error
         except (OSError, http.client.HTTPException) as error:
+            refused = refusal(error, address, connection) if kept is None else None
+            if refused is not None:
+                raise ReplicaUnavailable(refused) from error
             stale = kept is not None and isinstance(error, ConnectionError)
             raise AnswerLost(f"{address} did not answer: {str(error) or type(error).__name__}", stale=stale) from error
         finally:
@@ -289,6 +300,18 @@ class HttpClient:
             else:
                 response.close()
                 connection.close()
+
+    def _connect(self, address: str) -> socket.socket:
+        try:
+            connection = open_connection(address, self._contexts, CONNECT_S_MAX)
+        except TlsFailed as error:
+            raise ReplicaUnavailable(f"the replica can't be used: {error}") from error
+        except OSError as error:
+            raise ReplicaUnavailable(
+                f"the replica at {address} can't be reached: {error.strerror or error}; is its server running?"
+            ) from error
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        return connection
 
 
 def _send(connection: socket.socket, head: str, body: Body | None, length: int | None) -> None:
@@ -313,16 +336,3 @@ def _read(response: http.client.HTTPResponse) -> HttpResponse:
     if (response.length or 0) > ANSWER_BYTES_MAX:
         raise ReplitreeError(f"the replica's answer has {response.length} bytes, more than {ANSWER_BYTES_MAX}")
     return HttpResponse(response.status, response.read())
-
-
-def _connect(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    try:
-        connection = socket.create_connection((host.strip("[]"), int(port)), CONNECT_S_MAX)
-    except OSError as error:
-        raise ReplicaUnavailable(
-            f"the replica at {address} can't be reached: {error.strerror or error}; is its server running?"
-        ) from error
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    return connection

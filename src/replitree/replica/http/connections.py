@@ -10,6 +10,9 @@ What happens on a connection, in this order:
    (`HeldBytes`).
 4. At a request of any other kind the connection goes to the general server, with every byte that has come, and stays there.
 
+On a port for TLS the handshake comes before all this (`replitree.replica.http.handshake`): a connection counts, and has a time
+limit, from its first moment on.
+
 Limits of all connections: `connections_max`; one more is answered with 503.  Of those that have not sent the token
 `connections_without_token_max` stay: for a new one the oldest is closed.  So connections that send nothing, or slowly, keep no
 client out that has the token.
@@ -32,8 +35,10 @@ from typing_extensions import override
 from replitree.errors import BadInput, NotAuthorized, ReplitreeError, Unavailable
 from replitree.replica.http.bodies import HeldBytes
 from replitree.replica.http.gate import JsonAnswer
+from replitree.replica.http.handshake import Handshake
 from replitree.replica.http.heads import INSERT, Head, Public, authorization_of, is_request, parse_head, public_action
 from replitree.replica.kit.config import IDLE_S_MAX
+from replitree.tls import HANDSHAKE_BYTE, Contexts
 
 HEAD_BYTES_MAX = 16 << 10
 HEAD_S = 10.0
@@ -135,15 +140,24 @@ class Connections:
         Serves what is not plain.
     serve
         Serves what is plain; None: nothing is, and the general server gets every request with the token.
+    tls
+        With which every connection begins; None: all are in clear text.
     """
 
     def __init__(
-        self, limits: ConnectionLimits, gate: Front, held: HeldBytes, general: General, serve: Serve | None = None
+        self,
+        limits: ConnectionLimits,
+        gate: Front,
+        held: HeldBytes,
+        general: General,
+        serve: Serve | None = None,
+        tls: Contexts | None = None,
     ) -> None:
         self.gate = gate
         self.held = held
         self.general = general
         self.serve = serve
+        self.tls = tls
         self.open: set[ServedConnection] = set()
         self._strangers: dict[ServedConnection, None] = {}
         self._strangers_max = limits.connections_without_token_max
@@ -215,6 +229,7 @@ class ServedConnection(asyncio.Protocol):
         self.loop = loop
         self._all = all_
         self._transport: asyncio.Transport | None = None
+        self._handshake: Handshake | None = None
         self._buffer = bytearray()
         self._head: Head | None = None
         self._head_bytes = 0
@@ -237,21 +252,54 @@ class ServedConnection(asyncio.Protocol):
         self._transport = transport
         self._deadline = self.loop.time() + HEAD_S
         if not self._all.admit(self):
-            self._leave(
-                Unavailable("the replica has too many connections (connections_max); try again, or at another one")
-            )
+            # A client of TLS would take an answer in clear text for a server without TLS.
+            if self._all.tls is None:
+                self._leave(
+                    Unavailable("the replica has too many connections (connections_max); try again, or at another one")
+                )
             self.close()
+        elif self._all.tls is not None:
+            self._handshake = Handshake(self.loop, transport, self, self._all.tls, self)
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._handshake is not None:
+            self._handshake.cancel()
+            self._handshake = None
         self._all.held.give(self._held)
         self._held = 0
         self._buffer.clear()
         self._all.forget(self)
 
+    def secured(self, transport: asyncio.Transport) -> None:
+        """See `Greeted`."""
+        self._handshake = None
+        # It may have been lost in the same moment.
+        if self._transport is not None:
+            self._transport = transport
+            self._advance()
+
+    def in_clear(self) -> None:
+        """See `Greeted`."""
+        self._handshake = None
+        self._refuse(
+            BadInput("this port speaks TLS only: use https:// and the CA of this cluster"), "it is in clear text"
+        )
+
+    def not_secured(self, reason: str) -> None:
+        """See `Greeted`."""
+        self._handshake = None
+        self._all.gate.refused(self.peer, f"no TLS: {reason}")
+        self.abort()
+        self.connection_lost(None)
+
     @override
     def data_received(self, data: bytes) -> None:
+        if self._handshake is not None:
+            # The first bytes come a moment before asyncio gives the transport by which they are answered.
+            self._buffer += data
+            return
         if self._discard is not None:
             self._discard -= len(data)
             if self._discard <= 0:
@@ -346,6 +394,9 @@ class ServedConnection(asyncio.Protocol):
     def _read_head(self) -> bool:
         """Read the next request's head; False when there is none to be served by the fast path (yet)."""
         end = self._buffer.find(b"\r\n\r\n", 0, HEAD_BYTES_MAX + 4)
+        if self._buffer[0] == HANDSHAKE_BYTE:
+            self._refuse(BadInput("this port speaks clear text, without TLS"), "it speaks TLS, and this port does not")
+            return False
         if end < 0:
             if len(self._buffer) > HEAD_BYTES_MAX:
                 self._refuse(

@@ -9,7 +9,7 @@ Guarantees: checks, errors and answers are those of ``POST /v1/tables/<table>/in
 server; an insert that has to wait or may have to (back-pressure, a schema that seems to have changed), or that has many rows,
 takes the same way through `InsertRequests.insert`.
 
-Everything here runs on the loop.  Absent on purpose: TLS, chunked bodies, HTTP/1.0, trailers.
+Everything here runs on the loop.  Absent on purpose: chunked bodies, HTTP/1.0, trailers.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from replitree.replica.insert.quorums import wish_of
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.parts.ipc_extent import Extent
+from replitree.tls import Contexts
 from replitree.wire.sent_batch import SentBatch
 
 
@@ -49,14 +50,23 @@ class FastPath:
         Takes them.
     general
         Serves everything else.
+    tls
+        With which every connection begins; None: all are in clear text.
     """
 
-    def __init__(self, config: ServerConfig, gate: Gate, inserts: InsertRequests, general: General) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        gate: Gate,
+        inserts: InsertRequests,
+        general: General,
+        tls: Contexts | None = None,
+    ) -> None:
         self._gate = gate
         self._inserts = inserts
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
-        self._all = Connections(config, gate, inserts.bodies.held, general, self.serve)
+        self._all = Connections(config, gate, inserts.bodies.held, general, self.serve, tls)
 
     @property
     def connections(self) -> set[ServedConnection]:

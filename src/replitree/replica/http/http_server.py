@@ -16,6 +16,7 @@ from replitree.replica.http.gate import Gate, Tables
 from replitree.replica.http.insert_requests import InsertRequests
 from replitree.replica.http.refusals import kinds_only
 from replitree.replica.kit.config import IDLE_S_MAX, ServerConfig
+from replitree.tls import Contexts
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -37,13 +38,15 @@ class HttpServer:
         The cluster's shared secret.
     config
         Has the limits of connections, bodies and inserts.
+    tls
+        With which every connection begins; None: all are in clear text.
     """
 
-    def __init__(self, tables: Tables, token: str, config: ServerConfig) -> None:
+    def __init__(self, tables: Tables, token: str, config: ServerConfig, tls: Contexts | None = None) -> None:
         gate = Gate(tables, token)
         self.inserts = InsertRequests(config)
         self._general = _General(tables, gate, self.inserts)
-        self.fast_path = FastPath(config, gate, self.inserts, self._general)
+        self.fast_path = FastPath(config, gate, self.inserts, self._general, tls)
 
     async def listen(self, host: str, port: int) -> int:
         """Listen for connections and return the port.  Raises as `FastPath.listen`."""

@@ -15,6 +15,7 @@ from replitree.errors import BadInput
 from replitree.protocol.core.layout import check_replica_name
 from replitree.replica.kit.named_stores import check_stores
 from replitree.storage.files.limits import MERGE_MEMORY_BYTES
+from replitree.tls import NO_FILES, SECURE, Contexts, TlsFiles
 
 TOKEN_LENGTH_MIN = 16
 BODY_BYTES_MAX = 32 << 20
@@ -119,6 +120,16 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         that is being written.  A server that is started otherwise logs to standard error, and rotates nothing.
     test_cluster
         Whether this cluster is one for tests, at which `replitree verify nemesis` may be aimed: its data does not count.
+    tls_certificate, tls_key
+        PEM files with this server's certificate, with those between it and its authority, and its private key, readable by its
+        owner only.  With them the server speaks TLS and nothing else, and shows the certificate to the replicas that it asks.
+    tls_ca
+        PEM file with the authorities that have issued the certificates of replicas and clients, and of ZooKeeper.
+    tls_clients
+        ``any``: clients need no certificate.  ``with_certificate``: they need one that an authority in `tls_ca` has issued.
+    tls_plain_replicas
+        Whether this server, when it has one of the files above, also asks replicas that speak clear text: only while a cluster
+        is changed over to TLS, one server after the other.
     trace
         Folder for a trace of all commits of this process (`replitree.coordination.trace`); "" writes none.
     """
@@ -165,6 +176,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     carry_moves_after_s: _Seconds = 60.0
     shared_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
     test_cluster: bool = False
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
+    tls_clients: Literal["any", "with_certificate"] = "any"
+    tls_plain_replicas: bool = False
     trace: str = ""
     files_group_readable: bool = False
     log_bytes_max: _Positive = 64 << 20
@@ -175,17 +191,23 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether this server hosts the table."""
         return "*" in self.tables or table in self.tables
 
+    @property
+    def tls_files(self) -> TlsFiles:
+        """The files of TLS."""
+        return TlsFiles(self.tls_ca, self.tls_certificate, self.tls_key)
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A host and a port."""
+    """A host, a port, and whether TLS is spoken there."""
 
     host: str
     port: int
+    is_secure: bool = False
 
     @override
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"{SECURE if self.is_secure else ''}{self.host}:{self.port}"
 
 
 def parse_address(text: str, field: str) -> Address:
@@ -226,7 +248,55 @@ def load_config(path: Path) -> ServerConfig:
         check_stores(config.stores, str(path))
     if config.max_replicated_logs_to_keep < config.min_replicated_logs_to_keep:
         raise BadInput(f"{path}: max_replicated_logs_to_keep is less than min_replicated_logs_to_keep")
+    config.tls_files.check(("tls_ca", "tls_certificate", "tls_key"))
+    if config.tls_clients == "with_certificate" and not (config.tls_ca and config.tls_certificate):
+        raise BadInput(
+            f'{path}: tls_clients = "with_certificate" needs tls_ca, whose authorities issue the certificates of clients, and'
+            " tls_certificate"
+        )
     return config
+
+
+def server_contexts(files: TlsFiles, *, wants_certificates: bool, takes_clear_text: bool = False) -> Contexts:
+    """Return the SSL contexts of a server, which can be used.
+
+    Parameters
+    ----------
+    files
+        The server's.
+    wants_certificates, takes_clear_text
+        As of `Contexts`.
+
+    Raises
+    ------
+    BadInput
+        A file can't be read, or is not what it should be, or others can read the key.
+    """
+    if files.key:
+        check_private(Path(files.key), "the private key")
+    contexts = Contexts(files, wants_certificates=wants_certificates, takes_clear_text=takes_clear_text)
+    # Now, so that a file that can't be used is an error of the start.
+    if files.certificate:
+        contexts.server()
+    if files != NO_FILES:
+        contexts.client()
+    return contexts
+
+
+def check_private(path: Path, what: str) -> None:
+    """Do nothing when only its owner can read a file with a secret.
+
+    Raises
+    ------
+    BadInput
+        Others can, or it can't be read; the message has the command that mends it.
+    """
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        raise BadInput(f"can't read {what} {path}: {error.strerror}") from error
+    if mode & 0o077:
+        raise BadInput(f"{what} {path} can be read by others: chmod 600 {path}")
 
 
 def read_token(path: Path) -> str:
@@ -237,13 +307,11 @@ def read_token(path: Path) -> str:
     BadInput
         The file can't be read, holds too little, or is open to others.
     """
+    check_private(path, "the token file")
     try:
         token = path.read_text().strip()
-        mode = path.stat().st_mode
     except OSError as error:
         raise BadInput(f"can't read the token file {path}: {error.strerror}") from error
-    if mode & 0o077:
-        raise BadInput(f"the token file {path} can be read by others: chmod 600 it")
     if len(token) < TOKEN_LENGTH_MIN:
         raise BadInput(f"the token in {path} has {len(token)} characters: use at least {TOKEN_LENGTH_MIN}")
     return token

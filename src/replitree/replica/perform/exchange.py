@@ -33,6 +33,7 @@ from replitree.storage.disk.fetch import ReceivedPart
 from replitree.storage.disk.store import PartStore
 from replitree.storage.files.durable import file_bytes
 from replitree.storage.parts.manifest import MANIFEST_BYTES_MAX, MANIFEST_FILE, FileEntry, PartManifest, decode_manifest
+from replitree.tls import NO_FILES, Contexts
 
 _DISK_ERRORS = frozenset({errno.ENOSPC, errno.EIO, errno.EROFS, errno.EDQUOT})
 
@@ -55,6 +56,9 @@ SILENCE_S_MAX = 5.0
 
 AVOIDED_S = 10.0
 """… and it is not asked again for so long: whatever is fetched together waits for all its sources."""
+
+IN_CLEAR = Contexts(NO_FILES)
+"""Of a replica without files of TLS: it trusts the authorities of the operating system."""
 
 T = TypeVar("T")
 
@@ -96,6 +100,7 @@ class Peer:
     address: str
     token: str
     table: str
+    tls: Contexts = IN_CLEAR
 
 
 @dataclass(slots=True)
@@ -451,7 +456,7 @@ class Exchange:
         """Send one request on this thread's kept connection and return the answer, unread."""
         if time.monotonic() < self._avoided.get(peer.address, 0.0):
             raise http.client.HTTPException("it was silent a moment ago")
-        connection = self._connections.to(peer.address)
+        connection = self._connections.to(peer.address, peer.tls)
         all_headers = {"Authorization": f"Bearer {peer.token}", **(headers or {})}
         connection.request(method, f"/v1/tables/{quote(peer.table)}{path}", headers=all_headers)
         answer = connection.getresponse()

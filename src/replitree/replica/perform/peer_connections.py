@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 from typing_extensions import override
 
+from replitree.tls import Contexts, open_connection, split_address
+
 
 class Closed(http.client.HTTPException):
     """No more requests are sent: this replica of the table is being stopped.  It fetches what it lacks when it runs again."""
@@ -48,8 +50,8 @@ class PeerConnections:
         if self._ended.is_set():
             raise Closed
 
-    def to(self, address: str) -> http.client.HTTPConnection:
-        """Return this thread's connection to a source, ``host:port``.
+    def to(self, address: str, tls: Contexts) -> http.client.HTTPConnection:
+        """Return this thread's connection to a source, ``host:port`` or ``https://host:port``.
 
         Raises
         ------
@@ -59,7 +61,7 @@ class PeerConnections:
         self.check()
         connection = self._mine.by_address.get(address)
         if connection is None:
-            connection = _PeerConnection(address, self._silence_s, self.check)
+            connection = _PeerConnection(address, tls, self._silence_s, self.check)
             self._mine.by_address[address] = connection
             self._all.add(connection)
         return connection
@@ -92,14 +94,18 @@ class _OfThread(threading.local):
 class _PeerConnection(http.client.HTTPConnection):
     """A connection that does not come back once all have ended: it looks once more when it has connected."""
 
-    def __init__(self, address: str, silence_s: float, check: Callable[[], None]) -> None:
-        super().__init__(address, timeout=silence_s)
+    def __init__(self, address: str, tls: Contexts, silence_s: float, check: Callable[[], None]) -> None:
+        super().__init__(split_address(address)[1], timeout=silence_s)
+        self._address = address
+        self._tls = tls
+        self._silence_s = silence_s
         self._check = check
 
     @override
     def connect(self) -> None:
         self._check()
-        super().connect()
+        self.sock = open_connection(self._address, self._tls, self._silence_s)
+        self.sock.settimeout(self._silence_s)
         try:
             self._check()
         except Closed:

@@ -40,6 +40,7 @@ from replitree.storage.disk.kept_definition import FILE, read_definition
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.schema.definition import TableDefinition
+from replitree.tls import Contexts
 from replitree.wire.identity import new_incarnation, own_identity
 
 if TYPE_CHECKING:
@@ -397,7 +398,9 @@ def locked_folder(data: Path) -> Iterator[None]:
 @contextmanager
 def restoring_session(config: ServerConfig) -> Iterator[ZooKeeperCoordination]:
     """Give a session with coordination, as the server's configuration says; it ends with the block."""
-    session = ZooKeeperCoordination(config.zookeeper, session_timeout_s=config.session_timeout_s)
+    session = ZooKeeperCoordination(
+        config.zookeeper, session_timeout_s=config.session_timeout_s, tls=Contexts(config.tls_files)
+    )
     try:
         yield session
     finally:

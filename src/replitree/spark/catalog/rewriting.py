@@ -156,6 +156,7 @@ class BegunStatement:
             self.store,
             {source.part: source.manifest.content_hash for source in self.plan.sources},
             self.through,
+            self.plan.table.http.tls,
         )
         return {
             "rewrite": self.id,

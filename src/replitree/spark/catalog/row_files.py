@@ -32,6 +32,7 @@ from replitree.errors import BadInput, NotAuthorized, SchemaMismatch, StoreError
 from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.rewrite.row_level import StatementPieces, statement_parts
 from replitree.storage.schema.definition import decode_definition
+from replitree.tls import NO_FILES, TlsFiles
 from replitree.wire.errors_http import body_of
 
 
@@ -52,6 +53,8 @@ class RowFilesJob(msgspec.Struct, frozen=True):
         The content hash of each part that the statement may change.
     through
         What the session says of the way there.
+    tls
+        Paths of what TLS with replicas is made with.
     """
 
     metadata: str
@@ -64,6 +67,7 @@ class RowFilesJob(msgspec.Struct, frozen=True):
     store: str
     hashes: dict[str, str]
     through: Through | None = None
+    tls: TlsFiles = NO_FILES
 
 
 class RowFilesRequest(msgspec.Struct, frozen=True):
@@ -125,7 +129,7 @@ def put_row_files(request: RowFilesRequest) -> RowFilesAnswer:
             # Not raised here: Spark would try the task again, with the same end.
             return RowFilesAnswer(problem=body_of(error))
         upload = Upload(job.table, job.upload, ReplicaInfo(job.replica, job.address), "", None, job.store)
-        named, tags = put_named(HttpClient(job.ticket), upload, objects, made, is_rewrite=True)
+        named, tags = put_named(HttpClient(job.ticket, job.tls), upload, objects, made, is_rewrite=True)
     results = {part: named[part] if manifest is not None else None for part, manifest in parts.results.items()}
     inserts = {partition: named[partition] for partition in parts.inserts}
     same = tuple(sorted(files.keys() - results.keys()))

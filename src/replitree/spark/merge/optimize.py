@@ -271,7 +271,8 @@ def _cut(spark: SparkSession, plan: MergePlan, wholes: Sequence[RangeTask]) -> l
 
 def _http(plan: MergePlan, upload: Upload) -> HttpClient:
     """Return how a task asks replicas: it may read the table's parts and fill the upload."""
-    return HttpClient(plan.table.http.ticket(plan.table.name, reads=True, upload=upload.id))
+    http = plan.table.http
+    return HttpClient(http.ticket(plan.table.name, reads=True, upload=upload.id), http.tls)
 
 
 def _encoded(plan: MergePlan) -> tuple[bytes, bytes]:

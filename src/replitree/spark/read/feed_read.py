@@ -234,7 +234,7 @@ def read_feed(partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return
     options, body, definition = task.plan.options, task.body, decode_definition(*task.definition)
     with task_folder() as folder:
-        http = HttpClient(task.access.ticket)
+        http = HttpClient(task.access.ticket, task.access.tls)
         stored = None if through_of(options.get("through")) == "replica" else stored_parts(definition)
         addresses = task.access.addresses
         source = PartCache(http, definition.name, addresses, folder, stored, addresses[0] if addresses else "")

@@ -66,6 +66,7 @@ from replitree.storage.rewrite.read import scan_files
 from replitree.storage.schema.definition import decode_definition
 from replitree.storage.schema.merge_policy import PLAIN
 from replitree.storage.sql.predicate_parser import parse_predicate
+from replitree.tls import NO_FILES, TlsFiles
 
 TASK_BYTES = 128 << 20
 """Bytes of data files that one task reads, when there are more than the cores can take at once."""
@@ -91,6 +92,7 @@ class ReadPlan:
     ticket: str = field(default="", repr=False)
     lease: LeaseHandle | None = None
     replica: str = ""
+    tls: TlsFiles = NO_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ def _planned(plan: ReadPlan, table: Table, snapshot: Snapshot) -> tuple[ReadPlan
         ticket=table.http.ticket(table.name, reads=True),
         lease=snapshot.lease.hand_over() if snapshot.lease is not None else None,
         replica=snapshot.replica,
+        tls=table.http.tls,
     )
     return planned, snapshot
 
@@ -256,6 +259,7 @@ def final_tasks(snapshot: Snapshot, schema: StructType, where: str | None) -> li
         access.addresses,
         access.addresses[0] if access.addresses else "",
         access.ticket,
+        tls=access.tls,
     )
     units, sizes = _units(snapshot, options)
     packed = pack(units, sizes, max(os.cpu_count() or 1, -(-sum(sizes) // TASK_BYTES)))
@@ -281,7 +285,7 @@ def read_task(task: Task) -> Iterator[pa.RecordBatch]:
     plan, units = task.plan, task.units
     # A context, so that the folder goes also when a LIMIT closes this generator early.
     with task_folder() as folder:
-        http = HttpClient(plan.ticket)
+        http = HttpClient(plan.ticket, plan.tls)
         files = _TaskFiles(plan, http, folder)
         with leased(plan.lease, http) as check:
             for batch in _read(plan, units, files):

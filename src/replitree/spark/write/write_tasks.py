@@ -120,7 +120,7 @@ def job_of(
     return WriteJob(
         (definition.encode_metadata(), definition.encode_columns()),
         tuple(names),
-        HttpClient(http.ticket(definition.name, upload=upload.id)),
+        HttpClient(http.ticket(definition.name, upload=upload.id), http.tls),
         upload.replica.name,
         upload.replica.address,
         upload.id,

@@ -15,6 +15,7 @@ from replitree.tablet.members.directory import BlobDirectory, make_blob_director
 from replitree.tablet.members.group import PATIENCE_S, Answering, AskedMember, MemberPool, MemberThread
 from replitree.tablet.members.member import BlobMember
 from replitree.tablet.members.state import NAME, DirectoryState, read_state
+from replitree.tls import TlsFiles
 
 
 class MemberPlace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -29,7 +30,10 @@ class MemberPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     store
         URL of its place on an object store.
     service, token_file
-        ``host:port`` of its blob service, and the file with the shared secret.
+        ``host:port`` or ``https://host:port`` of its blob service, and the file with the shared secret.
+    tls_ca, tls_certificate, tls_key
+        PEM files, relative to the group's file or absolute: the authorities of the service's certificate, and a certificate of
+        this client with its key, where the service wants one.
     """
 
     folder: str = ""
@@ -37,6 +41,9 @@ class MemberPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     store: str = ""
     service: str = ""
     token_file: str = ""
+    tls_ca: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
 
     @property
     def name(self) -> str:
@@ -153,7 +160,9 @@ def open_place(folder: Path, place: MemberPlace, *, probes: bool = False, patien
             token = path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise BadInput(f"can't read {path}, the file with the blob service's secret: {error}") from error
-        return RemoteMember(place.service, token, patience_s)
+        files = (place.tls_ca, place.tls_certificate, place.tls_key)
+        tls = TlsFiles(*(str(folder / file) if file else "" for file in files))
+        return RemoteMember(place.service, token, patience_s, tls.check(("tls_ca", "tls_certificate", "tls_key")))
     raise BadInput("a member of the group says neither folder nor store nor service: mend the group's file")
 
 

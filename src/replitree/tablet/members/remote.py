@@ -48,6 +48,7 @@ from replitree.tablet.group.member import (
 from replitree.tablet.members.frames import FramedWrite
 from replitree.tablet.members.group import PATIENCE_S, READ_PATIENCE
 from replitree.tablet.members.wire import PATH, decode_message, encode_message
+from replitree.tls import NO_FILES, Contexts, TlsFiles, open_connection, split_address
 
 _ANSWERS: dict[type, tuple[type, ...]] = {
     Write: (Done, Overtaken, Conflict, Swept),
@@ -72,15 +73,18 @@ class RemoteMember:
     Parameters
     ----------
     address
-        ``host:port`` of the service.
+        ``host:port`` or ``https://host:port`` of the service.
     token
         The shared secret.
     patience_s
         How long an answer is waited for, in seconds; `READ_PATIENCE` times as long if blobs are to be read.
+    tls
+        What TLS is made with, where the address wants it.
     """
 
-    def __init__(self, address: str, token: str, patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, address: str, token: str, patience_s: float = PATIENCE_S, tls: TlsFiles = NO_FILES) -> None:
         self._address = address
+        self._tls = Contexts(tls)
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/octet-stream"}
         self._patience_s = patience_s
         self._turn = threading.Lock()
@@ -195,8 +199,9 @@ class RemoteMember:
             return response.status, response.read()
 
     def _connect(self) -> http.client.HTTPConnection:
-        self._kept = http.client.HTTPConnection(self._address, timeout=self._patience_s)
-        return self._kept
+        kept = self._kept = http.client.HTTPConnection(split_address(self._address)[1], timeout=self._patience_s)
+        kept.sock = open_connection(self._address, self._tls, self._patience_s)
+        return kept
 
     def _drop(self) -> None:
         if self._kept is not None:
