@@ -9,6 +9,7 @@
     ├── TableNotFound
     ├── TableExists
     ├── NotAuthorized           token or credentials are wrong
+    │   └── NotPermitted        the token is right, and its role or its tables do not allow this
     ├── Unavailable             nothing is wrong with the request; try again, or another replica
     │   ├── CoordinationUnavailable
     │   ├── ReplicaUnavailable
@@ -65,6 +66,10 @@ class TableExists(ReplitreeError):
 
 class NotAuthorized(ReplitreeError):
     """The token or the credentials were refused."""
+
+
+class NotPermitted(NotAuthorized):
+    """The token is known, and its role, or the tables that it is for, do not allow this; nothing was done."""
 
 
 class Unavailable(ReplitreeError):

@@ -42,6 +42,7 @@ class Rounds:
             "t", "k bigint not null, p int not null", order_by="k", partition_by="p"
         )
         self._addresses = {replica.name: replica.address for replica in cluster.replicas()}
+        self._token = {"Authorization": f"Bearer {cluster.access.token}"}
         self._next = 0
 
     def activations(self) -> float:
@@ -49,7 +50,7 @@ class Rounds:
         found = 0.0
         for address in self._addresses.values():
             connection = http.client.HTTPConnection(address, timeout=10)
-            connection.request("GET", "/metrics")
+            connection.request("GET", "/metrics", headers=self._token)
             text = connection.getresponse().read().decode()
             connection.close()
             lines = [line for line in text.splitlines() if line.startswith("replitree_activations_total{")]

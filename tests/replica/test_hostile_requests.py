@@ -430,7 +430,7 @@ def test_answers_that_nobody_reads_stop_the_connection(node: Node) -> None:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.settimeout(1.0)
         with pytest.raises(TimeoutError):
-            one.sendall(b"GET /metrics HTTP/1.1\r\n\r\n" * 1_000_000)
+            one.sendall(b"GET /health HTTP/1.1\r\n\r\n" * 1_000_000)
 
 
 def test_a_refused_client_that_still_sends_hears_why(node: Node) -> None:

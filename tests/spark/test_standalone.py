@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -341,16 +340,16 @@ def test_a_task_of_a_merge_reports_a_damaged_range_and_the_replica_fetches_the_p
         (1, 0),
         (RANGES, 0),
     ], "it was cut, and no task was tried again"
-    wait_for(lambda: counted_by(damaged.address, "refetched_parts", "cut") == 1, "the replica has a whole part again")
+    wait_for(lambda: counted_by(cut, damaged.address, "refetched_parts") == 1, "the replica has a whole part again")
     assert [each.applied for each in result.merges] == [True]
     assert_cut_is_whole(cut)
 
 
-def counted_by(address: str, what: str, table: str) -> float:
+def counted_by(table: Table, address: str, what: str) -> float:
     """Return a counter of a replica for a table."""
-    with urllib.request.urlopen(f"http://{address}/metrics") as answer:
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith(f'replitree_{what}_total{{table="{table}"'))
+    lines = table.http.request(address, "GET", "/metrics", timeout_s=20).content().decode().splitlines()
+    begin = f'replitree_{what}_total{{table="{table.name}"'
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(begin))
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import re
 import time
-import urllib.request
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING
 
+from replitree.client.transport.http import HttpClient
 from replitree.errors import ReplitreeError
 from replitree.spark.session.catalog import CATALOG
 from replitree_bench.kit.jobs import counted
@@ -57,9 +58,10 @@ SENT = re.compile(r"^replitree_sent_(files|bytes)_total\{.*\} (\S+)$", re.MULTIL
 def sent(cluster: LocalCluster) -> tuple[int, int]:
     """Return how many requests for data files all replicas have answered, and the bytes of the answers."""
     found = {"files": 0, "bytes": 0}
-    for server in cluster.servers():
-        with urllib.request.urlopen(f"http://{server.address}/metrics") as answer:
-            for what, number in SENT.findall(answer.read().decode()):
+    with closing(HttpClient(cluster.access.token, cluster.access.tls)) as http:
+        for server in cluster.servers():
+            text = http.request(server.address, "GET", "/metrics", timeout_s=30).content().decode()
+            for what, number in SENT.findall(text):
                 found[what] += int(float(number))
     return found["files"], found["bytes"]
 

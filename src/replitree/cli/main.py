@@ -66,6 +66,7 @@ class CliCommands(PluginGroup):
             "view": "replitree.cli.tables.view:app",
             "shard": "replitree.cli.cluster.shard:app",
             "tablet": "replitree.cli.tablets.tablet:app",
+            "token": "replitree.cli.cluster.token:app",
         }
     )
     group = "replitree.commands"

@@ -61,6 +61,8 @@ STOP_S_MAX = 30.0
 KILL_S_MAX = 10.0
 LAST_LINES = 5
 TOKEN_FILE = "token"  # noqa: S105 - the name of a file
+TOKENS_FILE = "tokens.json"
+"""The named tokens of a local cluster."""
 
 
 @check_arguments
@@ -327,6 +329,7 @@ class _Process:
             "zookeeper": url,
             "data": str(self.folder / "data"),
             "token_file": str(token_file),
+            "tokens_file": str(token_file.with_name(TOKENS_FILE)),
             **self._settings,
         }
         before = self.config.read_text(encoding="utf-8") if self.config.exists() else ""

@@ -22,13 +22,13 @@ from replitree.errors import BadInput, NotAuthorized, ReplitreeError
 from replitree.replica.http.bodies import HeldBytes
 from replitree.replica.http.connections import Connections, ServedConnection, WaitingConnection, stop_listening
 from replitree.replica.http.gate import JsonAnswer
-from replitree.replica.http.heads import METRICS
+from replitree.replica.http.heads import Head
 from replitree.replica.http.listening import why_not_listening
 from replitree.replica.http.received import RECEIVED, Received, read_whole
 from replitree.replica.http.refusals import Refusals, kinds_only
 from replitree.replica.kit.config import IDLE_S_MAX
 from replitree.replica.kit.logs import Log
-from replitree.replica.kit.token import check_token
+from replitree.replica.kit.tokens import EVERYTHING, Grant, check_token
 from replitree.tablet.group.admission import (
     Admission,
     Admit,
@@ -134,7 +134,7 @@ class BlobService:
 
     async def _serve(self, request: web.Request) -> web.Response:
         try:
-            self._front.authorize(request.headers.get("Authorization", ""))
+            self._front.admit(request.headers.get("Authorization", ""))
             if "Content-Encoding" in request.headers:
                 raise BadInput("messages about blobs are sent as they are, without a Content-Encoding")
             question, admission = decode_question(await read_whole(request, MESSAGE_BYTES_MAX))
@@ -180,17 +180,18 @@ class _Front:
         self._refusals = Refusals()
         self._asking: asyncio.Task[JsonAnswer] | None = None
 
-    def authorize(self, header: str) -> None:
+    def authorize(self, head: Head) -> Grant:
+        self.admit(head.authorization)
+        return EVERYTHING
+
+    def served(self, grant: Grant, head: Head, status: int) -> None:
+        """Record nothing: members record their requests as blobs."""
+
+    def admit(self, header: str) -> None:
         check_token(header, self._token)
 
-    admit = authorize
-
-    def ask_public(self, action: str, tell: Callable[[JsonAnswer, str], None]) -> None:
-        kind = "application/json"
-        if action == METRICS:
-            tell(JsonAnswer(404, b'{"error":"BadInput","message":"a member of a blob group has no metrics"}'), kind)
-            return
-        self._health_task().add_done_callback(lambda asked: None if asked.cancelled() else tell(asked.result(), kind))
+    def ask_health(self, tell: Callable[[JsonAnswer], None]) -> None:
+        self._health_task().add_done_callback(lambda asked: None if asked.cancelled() else tell(asked.result()))
 
     async def health(self) -> JsonAnswer:
         """Return the answer to ``GET /health``."""

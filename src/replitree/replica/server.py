@@ -60,6 +60,7 @@ from replitree.replica.perform.availability import State
 from replitree.replica.perform.context import ServerContext
 from replitree.replica.perform.exchange import IN_CLEAR, Peer
 from replitree.replica.shard_threads import ShardThreads
+from replitree.replica.starting import StartingServer
 from replitree.replica.table.silence import LISTEN_S, Silence
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.schema.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
@@ -466,7 +467,7 @@ async def serve(config: ServerConfig, config_file: Path | None = None) -> None:
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stop.set)
-    holder = _Holder()
+    holder = StartingServer()
     tls = server_contexts(
         config.tls_files,
         wants_certificates=config.tls_clients == "with_certificate",
@@ -504,7 +505,7 @@ async def serve(config: ServerConfig, config_file: Path | None = None) -> None:
         os.close(lock)
 
 
-async def _started(server: Server, session: ZooKeeperCoordination, stop: asyncio.Event, holder: _Holder) -> bool:
+async def _started(server: Server, session: ZooKeeperCoordination, stop: asyncio.Event, holder: StartingServer) -> bool:
     """Connect and start; False: the server was stopped before it had a connection, and its session is closed.
 
     Raises
@@ -546,39 +547,6 @@ async def _load_the_rest(server: Server, http: HttpServer) -> None:
     gc.freeze()
     gc.set_threshold(COLLECT_OBJECTS, 20, 20)
     gc.enable()
-
-
-class _Holder:
-    """Stands before the server until it has connected: the port must be known before the session begins."""
-
-    def __init__(self) -> None:
-        self.server: Server | None = None
-        self._metrics = Metrics()
-        self._log = Log()
-
-    @property
-    def metrics(self) -> Metrics:
-        return self.server.metrics if self.server else self._metrics
-
-    @property
-    def log(self) -> Log:
-        return self.server.log if self.server else self._log
-
-    def table(self, name: str) -> TableReplica:
-        if self.server is None:
-            raise CoordinationUnavailable("the replica is starting; try again")
-        return self.server.table(name)
-
-    def health(self) -> dict[str, object]:
-        return self.server.health() if self.server else {"state": "starting"}
-
-    def check_store(self, url: str, table: str) -> dict[str, object]:
-        if self.server is None:
-            raise CoordinationUnavailable("the replica is starting; try again")
-        return self.server.check_store(url, table)
-
-    def status(self) -> dict[str, object]:
-        return self.server.status() if self.server else {"state": "starting", "tables": []}
 
 
 def main(config_path: str) -> int:

@@ -14,6 +14,7 @@ STATUS: dict[type[errors.ReplitreeError], int] = {
     errors.InvalidName: 400,
     errors.SchemaMismatch: 400,
     errors.NotAuthorized: 401,
+    errors.NotPermitted: 403,
     errors.TableNotFound: 404,
     errors.TableExists: 409,
     errors.ConcurrentChange: 409,

@@ -1,6 +1,7 @@
 """Tickets: what a Spark task sends in place of the cluster's token.
 
 A ticket names a table, what may be asked of that table, and until when; its end is the HMAC-SHA256 of the rest under the token.
+One that is made of a named token (`replitree.wire.named_token`) says that name, too, and opens nothing that the token does not.
 So the driver makes tickets without a request, a replica checks them without a memory, and a task learns nothing of the token.
 
 What a ticket opens, `ROUTES` says.  With `reads` these are the files of the table's parts, and the leases of reads.  With an
@@ -16,10 +17,14 @@ import hmac
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from replitree.wire.named_token import read_named_token
+
 TICKET_S = 7 * 24 * 3600
 """How long a ticket is valid, in seconds."""
 
 _PREFIX = "ticket"
+_FIELDS_NAMED = 7
+"""Fields of a ticket that was made of a named token, its signature included; one of the cluster's own token has one less."""
 _PART = "/v1/tables/{table}/parts/{part}"
 _UPLOAD = "/v1/tables/{table}/uploads/{upload}"
 
@@ -74,7 +79,10 @@ class Ticket(NamedTuple):
         'ticket.events.1700000000.r.'
         """
         text = ".".join((_PREFIX, self.table, str(self.until), "r" if self.reads else "", self.upload))
-        return f"{text}.{_signature(text, token.encode())}"
+        named = read_named_token(token)
+        if named is not None:
+            text = f"{text}.{named.name}"
+        return f"{text}.{_signature(text, (named.ticket_key if named is not None else token).encode())}"
 
     def opens(self, method: str, route: str, names: Mapping[str, str], now: float) -> bool:
         """Tell whether a request is allowed.
@@ -93,13 +101,23 @@ class Ticket(NamedTuple):
         return is_read or (bool(self.upload) and names.get("upload") == self.upload and asked in UPLOAD_ROUTES)
 
 
+def signer_of(text: str) -> str:
+    """Return the name of the token that a ticket says it was made of; "": the cluster's own token.
+
+    >>> signer_of("ticket.events.1700000000.r..etl.0a1b"), signer_of("ticket.events.1700000000.r..0a1b")
+    ('etl', '')
+    """
+    fields = text.split(".")
+    return fields[5] if len(fields) == _FIELDS_NAMED else ""
+
+
 def read_ticket(text: str, token: bytes) -> Ticket | None:
-    """Return the ticket that a text is; None unless it was signed with this token."""
+    """Return the ticket that a text is; None unless it was signed with this token, or a named token's key."""
     said, _, signature = text.rpartition(".")
     # A general server gives bytes that are not ASCII as lone surrogates; `compare_digest` takes ASCII text only.
     if not text.isascii() or not hmac.compare_digest(signature, _signature(said, token)):
         return None
-    prefix, table, until, reads, upload = said.split(".")
+    prefix, table, until, reads, upload = said.split(".")[: _FIELDS_NAMED - 2]
     return Ticket(table, int(until), reads == "r", upload) if prefix == _PREFIX else None
 
 
@@ -107,4 +125,4 @@ def _signature(text: str, token: bytes) -> str:
     return hmac.new(token, text.encode(), hashlib.sha256).hexdigest()
 
 
-__all__ = ["READ_ROUTES", "TICKET_S", "UPLOAD_ROUTES", "Ticket", "read_ticket"]
+__all__ = ["READ_ROUTES", "TICKET_S", "UPLOAD_ROUTES", "Ticket", "read_ticket", "signer_of"]

@@ -3,14 +3,14 @@
 What happens on a connection, in this order:
 
 1. A head is awaited, at most `HEAD_BYTES_MAX` bytes and `HEAD_S` seconds.
-2. ``/health`` and ``/metrics`` are answered.  Any other head must have the token, or a ticket for the general server
+2. ``/health`` is answered.  Any other head must have a token, or a ticket for the general server
    (`replitree.wire.ticket`): the answer to one without is 401, and the connection ends; of a body that follows nothing is kept.
 3. A plain insert or snapshot (`replitree.replica.http.heads`) is served by the fast path, where there is one.  Its body is
    received at not less than `BODY_BYTES_PER_S_MIN` bytes per second, and counts among the bytes of all unfinished bodies
    (`HeldBytes`).
 4. At a request of any other kind the connection goes to the general server, with every byte that has come, and stays there.
 
-On a port for TLS the handshake comes before all this (`replitree.replica.http.handshake`): a connection counts, and has a time
+On a port for TLS the handshake comes before all this (`replitree.replica.http.listening`): a connection counts, and has a time
 limit, from its first moment on.
 
 Limits of all connections: `connections_max`; one more is answered with 503.  Of those that have not sent the token
@@ -32,12 +32,13 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from replitree.errors import BadInput, NotAuthorized, ReplitreeError, Unavailable
+from replitree.errors import BadInput, NotAuthorized, NotPermitted, ReplitreeError, Unavailable
 from replitree.replica.http.bodies import HeldBytes
 from replitree.replica.http.gate import JsonAnswer
-from replitree.replica.http.handshake import Handshake
-from replitree.replica.http.heads import INSERT, Head, Public, authorization_of, is_request, parse_head, public_action
+from replitree.replica.http.heads import INSERT, Head, Public, authorization_of, is_request, parse_head, read_public
+from replitree.replica.http.listening import Handshake
 from replitree.replica.kit.config import IDLE_S_MAX
+from replitree.replica.kit.tokens import EVERYTHING, Grant
 from replitree.tls import HANDSHAKE_BYTE, Contexts
 
 HEAD_BYTES_MAX = 16 << 10
@@ -82,14 +83,17 @@ class ConnectionLimits(Protocol):
 class Front(Protocol):
     """What connections need of the server: the token, the answers that need none, and errors."""
 
-    def authorize(self, header: str) -> None:
-        """Raise `NotAuthorized` unless an ``Authorization`` header has the token."""
+    def authorize(self, head: Head) -> Grant:
+        """Return what the token of a plain request grants.  Raises `NotAuthorized` when it does not allow the request."""
+
+    def served(self, grant: Grant, head: Head, status: int) -> None:
+        """Take note that a plain request was answered."""
 
     def admit(self, header: str) -> object:
-        """Raise `NotAuthorized` unless a header has the token, or a ticket, of which the general server knows what it opens."""
+        """Raise `NotAuthorized` unless a header has a token, or a ticket, of which the general server knows what it opens."""
 
-    def ask_public(self, action: str, tell: Callable[[JsonAnswer, str], None]) -> None:
-        """Give the answer to a request that needs no token, and its content type, to `tell`, now or later on the loop."""
+    def ask_health(self, tell: Callable[[JsonAnswer], None]) -> None:
+        """Give the answer to `/health`, which needs no token, to `tell`, now or later on the loop."""
 
     def refused(self, peer: object, reason: str) -> None:
         """Log that a request was refused before it was served."""
@@ -233,6 +237,8 @@ class ServedConnection(asyncio.Protocol):
         self._buffer = bytearray()
         self._head: Head | None = None
         self._head_bytes = 0
+        self._grant = EVERYTHING
+        self._serving: tuple[Grant, Head] | None = None
         self._held = 0
         self._busy = False
         self._blocked = False
@@ -346,6 +352,9 @@ class ServedConnection(asyncio.Protocol):
 
     def answer(self, answer: JsonAnswer) -> None:
         """Send the answer to the request that is being served, and go on with the next one."""
+        if self._serving is not None:
+            self._all.gate.served(*self._serving, answer.status)
+            self._serving = None
         self._busy = False
         self._deadline = self.loop.time() + IDLE_S_MAX
         self._write(answer)
@@ -388,6 +397,7 @@ class ServedConnection(asyncio.Protocol):
         body = bytes(memoryview(self._buffer)[self._head_bytes : end])
         self._buffer = self._buffer[end:]
         self._head, self._busy, self._held = None, True, 0
+        self._serving = (self._grant, head)
         assert self._all.serve is not None, "only the fast path reads bodies here"
         self._all.serve(head, body, self)
 
@@ -405,21 +415,22 @@ class ServedConnection(asyncio.Protocol):
             return False
         raw = bytes(self._buffer[:end])
         head = None if self._all.serve is None else parse_head(raw)
-        if head is None and (public := public_action(raw)) is not None:
+        if head is None and (public := read_public(raw)) is not None:
             del self._buffer[: end + 4]
             self._busy = True
-            self._all.gate.ask_public(public.action, partial(self._tell_public, public))
+            self._all.gate.ask_health(partial(self._tell_health, public))
             return False
         if head is None and not is_request(raw):
             self._refuse(BadInput("this is not a request of HTTP/1.1"), "its head is not one of HTTP")
             return False
         try:
             if head is not None:
-                self._all.gate.authorize(head.authorization)
+                self._grant = self._all.gate.authorize(head)
             else:
                 self._all.gate.admit(authorization_of(raw))
         except NotAuthorized as error:
-            self._refuse(error, "it has no valid token")
+            is_known = isinstance(error, NotPermitted)
+            self._refuse(error, "its token does not allow it" if is_known else "it has no valid token")
             return False
         self._all.has_token(self)
         if head is None or head.length > BODY_BYTES_MAX:
@@ -439,14 +450,14 @@ class ServedConnection(asyncio.Protocol):
         self._all.gate.refused(self.peer, reason)
         self._leave(error)
 
-    def _tell_public(self, asked: Public, answer: JsonAnswer, kind: str) -> None:
+    def _tell_health(self, asked: Public, answer: JsonAnswer) -> None:
         self._busy = False
         self._deadline = self.loop.time() + IDLE_S_MAX
         if self._transport is None or self._transport.is_closing():
             return
         status = HTTPStatus(answer.status)
         end = "" if asked.stays else "Connection: close\r\n"
-        lengths = f"Content-Type: {kind}\r\nContent-Length: {len(answer.body)}\r\n"
+        lengths = f"Content-Type: application/json\r\nContent-Length: {len(answer.body)}\r\n"
         head = f"HTTP/1.1 {status.value} {status.phrase}\r\n{lengths}{end}\r\n".encode()
         self._transport.write(head + answer.body if asked.wants_body else head)
         if asked.stays:

@@ -8,19 +8,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import NamedTuple, Protocol
+from urllib.parse import parse_qsl
 
 import msgspec
 
-from replitree.errors import BadInput, ReplitreeError, StoreError
-from replitree.replica.http.heads import METRICS
+from replitree.errors import BadInput, NotPermitted, ReplitreeError, StoreError
+from replitree.replica.audit import Audit
+from replitree.replica.http.heads import INSERT, Head
 from replitree.replica.http.refusals import Refusals
+from replitree.replica.http.roles import INSERT_ROUTE, ROLES, SNAPSHOT_ROUTE, TABLE_PATH, permit
 from replitree.replica.kit.logs import Log
 from replitree.replica.kit.metrics import Metrics
-from replitree.replica.kit.token import check_token
+from replitree.replica.kit.tokens import EVERYTHING, Grant, TokenFile, check_token
 from replitree.replica.table.table_replica import TableReplica
 from replitree.wire.errors_http import body_of, status_of
-from replitree.wire.ticket import Ticket, read_ticket
+from replitree.wire.named_token import PREFIX, Role, read_named_token
+from replitree.wire.ticket import Ticket, read_ticket, signer_of
 
 WAIT_S_DEFAULT = 30.0
 WAIT_S_MAX = 300.0
@@ -69,6 +74,13 @@ class Tables(Protocol):
         """Try an object store for a table; raise the error that it gives."""
 
 
+class Admitted(NamedTuple):
+    """What a request may do: what its token grants and, when it is a Spark task's, the ticket that was made of the token."""
+
+    grant: Grant
+    ticket: Ticket | None = None
+
+
 class Gate:
     """Lets requests in.
 
@@ -78,41 +90,78 @@ class Gate:
         The server.
     token
         The cluster's shared secret.
+    tokens_file
+        File of the named tokens; None: there are none.
+    audit
+        Takes the records of changes; None: nothing does.
+
+    Raises
+    ------
+    BadInput
+        The file of tokens can't be used.
     """
 
-    def __init__(self, tables: Tables, token: str) -> None:
+    def __init__(self, tables: Tables, token: str, tokens_file: Path | None = None, audit: Audit | None = None) -> None:
         self._tables = tables
         self._token = token.encode()
-        self._refusals = Refusals()
-
-    def authorize(self, header: str) -> None:
-        """Raise `NotAuthorized` unless an ``Authorization`` header has the cluster's token."""
-        check_token(header, self._token)
-
-    def admit(self, header: str) -> Ticket | None:
-        """Return the ticket that a header has; None: it has the token.  Raises `NotAuthorized` when it has neither."""
-        ticket = (
-            read_ticket(header.removeprefix("Bearer "), self._token) if header.startswith("Bearer ticket.") else None
+        self._named = TokenFile(
+            tokens_file, lambda why: tables.log.error("named tokens stay as they were", problem=why)
         )
-        if ticket is None:
+        self._refusals = Refusals()
+        self._audit = audit
+
+    def authorize(self, head: Head) -> Grant:
+        """Return what the token of a plain request grants.  Raises `NotAuthorized` when it does not allow the request."""
+        grant, route = self._granted(head.authorization), _route(head)
+        try:
+            permit(grant, route, head.table)
+        except NotPermitted as error:
+            self.answered(grant, route, head.table, "", status_of(error))
+            raise
+        return grant
+
+    def served(self, grant: Grant, head: Head, status: int) -> None:
+        """Take note that a plain request was answered."""
+        if head.action == INSERT:
+            self.answered(grant, INSERT_ROUTE, head.table, dict(parse_qsl(head.query)).get("token", ""), status)
+
+    def answered(self, grant: Grant, route: tuple[str, str], table: str, known_as: str, status: int) -> None:
+        """Record a request that was answered, if it is one that changes something, or was not permitted."""
+        if self._audit is not None and (ROLES[route] is not Role.READ or status == HTTPStatus.FORBIDDEN):
+            what = f"{route[0]} {route[1].removeprefix(TABLE_PATH).removeprefix('/')}"
+            self._audit.note(grant.name, what, table, known_as, status)
+
+    def admit(self, header: str) -> Admitted:
+        """Return what an ``Authorization`` header may do.  Raises `NotAuthorized` when it has neither token nor ticket."""
+        text = header.removeprefix("Bearer ")
+        if header.startswith("Bearer ticket."):
+            name = signer_of(text)
+            signer = self._named.signer(name) if name else (EVERYTHING, self._token)
+            ticket = None if signer is None else read_ticket(text, signer[1])
+            if signer is not None and ticket is not None:
+                return Admitted(signer[0], ticket)
+        return Admitted(self._granted(header))
+
+    def _granted(self, header: str) -> Grant:
+        named = read_named_token(header.removeprefix("Bearer ")) if header.startswith(f"Bearer {PREFIX}") else None
+        grant = None if named is None else self._named.grant(named)
+        if grant is None:
             check_token(header, self._token)
-        return ticket
+        return grant or EVERYTHING
 
     def find(self, table: str) -> TableReplica:
         """Return a hosted table, or raise `TableNotFound`."""
         return self._tables.table(table)
 
-    def public(self, action: str) -> tuple[JsonAnswer, str]:
-        """Answer what needs no token, ``health`` or ``metrics``; also return the content type."""
-        if action == METRICS:
-            return JsonAnswer(HTTPStatus.OK, self._tables.metrics.render()), "text/plain; charset=utf-8"
+    def health(self) -> JsonAnswer:
+        """Answer what needs no token."""
         health = self._tables.health()
         status = HTTPStatus.OK if health["state"] in SERVING else HTTPStatus.SERVICE_UNAVAILABLE
-        return JsonAnswer(status, encode_json(health)), "application/json"
+        return JsonAnswer(status, encode_json(health))
 
-    def ask_public(self, action: str, tell: Callable[[JsonAnswer, str], None]) -> None:
-        """Give what `public` returns to `tell`, at once."""
-        tell(*self.public(action))
+    def ask_health(self, tell: Callable[[JsonAnswer], None]) -> None:
+        """Give what `health` returns to `tell`, at once."""
+        tell(self.health())
 
     def refused(self, peer: object, reason: str) -> None:
         """Log that a request was refused before it was served; of many only some, and never what it says."""
@@ -130,6 +179,10 @@ class Gate:
     def defect(self, event: str, **facts: object) -> None:
         """Log a defect of ours, with the error that is being handled."""
         self._tables.log.defect(event, **facts)
+
+
+def _route(head: Head) -> tuple[str, str]:
+    return INSERT_ROUTE if head.action == INSERT else SNAPSHOT_ROUTE
 
 
 def whole_number(text: str) -> int | None:

@@ -1,7 +1,7 @@
 """The replica's general HTTP server: what is around every request, and where each goes.
 
-Everything but `/health` and `/metrics` wants the cluster's token.  Errors are JSON (`errors_http`).  The handlers check, hand
-over to the table replica, and wait without blocking the loop.
+Everything but `/health` wants a token, whose role must be that of the route (`replitree.replica.http.roles`).  Errors are JSON
+(`errors_http`).  The handlers check, hand over to the table replica, and wait without blocking the loop.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from aiohttp import HttpVersion11, web
 
 from replitree.errors import NotAuthorized
 from replitree.replica.http.gate import Gate, Tables
-from replitree.replica.http.heads import HEALTH, METRICS
-from replitree.replica.http.http_base import Handlers, json_response, read_body, response
+from replitree.replica.http.http_base import KNOWN_AS, Handlers, json_response, read_body, response
 from replitree.replica.http.http_commands import CommandHandlers
 from replitree.replica.http.http_exchange import ExchangeHandlers
 from replitree.replica.http.http_insert import InsertHandlers
@@ -25,7 +24,10 @@ from replitree.replica.http.http_merges import MergeHandlers, RewriteHandlers
 from replitree.replica.http.http_reads import ReadHandlers
 from replitree.replica.http.insert_requests import InsertRequests
 from replitree.replica.http.received import RECEIVED, Received
+from replitree.replica.http.roles import permit
 from replitree.replica.http.sharded.http_joint import JointHandlers
+from replitree.replica.kit.tokens import Grant
+from replitree.wire.ticket import Ticket
 
 
 class StoreCheckBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,8 +71,8 @@ class HttpApi(Handlers):
         app[RECEIVED] = self._received
         routes = [
             *(route for group in self._groups for route in group.routes()),
-            web.get("/health", self._public),
-            web.get("/metrics", self._public),
+            web.get("/health", self._health),
+            web.get("/metrics", self._metrics),
             web.get("/v1/status", self._status),
             web.post("/v1/stores/check", self._check_store),
             web.get("/v1/tables/{table}/status", self._status),
@@ -97,9 +99,11 @@ class HttpApi(Handlers):
         """Return the handler with the token asked for and errors turned into answers (cheaper than a middleware)."""
 
         async def guarded(request: web.Request) -> web.StreamResponse:
+            grant = None
             try:
-                if request.path not in ("/health", "/metrics"):
-                    self._admit(request)
+                if request.path != "/health":
+                    grant, ticket = self._gate.admit(request.headers.get("Authorization", ""))
+                    self._permit(request, grant, ticket)
                 answer: web.StreamResponse = await handler(request)
             except (web.HTTPException, asyncio.CancelledError):
                 raise
@@ -109,26 +113,32 @@ class HttpApi(Handlers):
                 # The client has closed the connection, so this answer is not read.
                 return web.Response(status=400)
             except Exception as error:  # noqa: BLE001 - whatever it is, the client hears of it
-                return response(self._gate.answer_to(error, request.path))
+                answer = response(self._gate.answer_to(error, request.path))
             finally:
                 self._received.give_back(request)
+            if grant is not None:
+                known_as = request.get(KNOWN_AS) or request.query.get("token", "")
+                table = request.match_info.get("table", "")
+                self._gate.answered(grant, _route(request), table, known_as, answer.status)
             return answer
 
         return guarded
 
-    def _admit(self, request: web.Request) -> None:
-        """Raise `NotAuthorized` unless a request has the token, or a ticket that opens its route."""
-        ticket, resource = self._gate.admit(request.headers.get("Authorization", "")), request.match_info.route.resource
-        route = resource.canonical if resource is not None else ""
-        if ticket is not None and not ticket.opens(request.method, route, request.match_info, time.time()):
+    def _permit(self, request: web.Request, grant: Grant, ticket: Ticket | None) -> None:
+        """Raise `NotAuthorized` unless a token allows the route of a request, and the ticket, if it is one, opens it."""
+        route = _route(request)
+        permit(grant, route, request.match_info.get("table"))
+        if ticket is not None and not ticket.opens(request.method, route[1], request.match_info, time.time()):
             raise NotAuthorized("the ticket of this Spark task is for something else, or too old: make the frame again")
 
     # --- looking ---
 
-    async def _public(self, request: web.Request) -> web.Response:
-        """Answer what needs no token."""
-        answer, kind = self._gate.public(METRICS if request.path == "/metrics" else HEALTH)
-        return web.Response(body=answer.body, status=answer.status, headers={"Content-Type": kind})
+    async def _health(self, _: web.Request) -> web.Response:
+        return response(self._gate.health())
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        """Return the metrics, for Prometheus."""
+        return web.Response(body=self._tables.metrics.render(), headers={"Content-Type": "text/plain; charset=utf-8"})
 
     async def _check_store(self, request: web.Request) -> web.Response:
         """Try an object store before a table is created on it: otherwise a table would be left that no replica can serve."""
@@ -139,6 +149,12 @@ class HttpApi(Handlers):
         """Return the status of the server, or of one table."""
         asked = self._table(request) if "table" in request.match_info else self._tables
         return json_response(await asyncio.to_thread(asked.status))
+
+
+def _route(request: web.Request) -> tuple[str, str]:
+    """Return the route of a request, as `ROLES` names it."""
+    resource = request.match_info.route.resource
+    return "GET" if request.method == "HEAD" else request.method, resource.canonical if resource is not None else ""
 
 
 async def _meet_expectation(request: web.Request) -> None:

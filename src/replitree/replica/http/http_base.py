@@ -17,6 +17,9 @@ from replitree.replica.table.table_replica import TableReplica
 CHUNK_BYTES = 1 << 20
 QUICK_JSON_BYTES = 256 << 10
 
+KNOWN_AS = "known_as"
+"""Where a request keeps what its client calls it, for the audit record."""
+
 T = TypeVar("T")
 
 
@@ -56,8 +59,9 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
     """
     body = await read_whole(request) or b"{}"
     try:
-        if len(body) > QUICK_JSON_BYTES:
-            return await asyncio.to_thread(json_decoder(kind).decode, body)
-        return json_decoder(kind).decode(body)
+        decode = json_decoder(kind).decode
+        found = await asyncio.to_thread(decode, body) if len(body) > QUICK_JSON_BYTES else decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise BadInput(f"the body is not what {request.path} takes: {error}") from error
+    request[KNOWN_AS] = str(getattr(found, "id", None) or getattr(found, "token", None) or "")
+    return found

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replitree.replica.audit import Audit
 from replitree.replica.http.connections import WaitingConnection
 from replitree.replica.http.fast_path import FastPath
 from replitree.replica.http.gate import Gate, Tables
@@ -43,7 +45,9 @@ class HttpServer:
     """
 
     def __init__(self, tables: Tables, token: str, config: ServerConfig, tls: Contexts | None = None) -> None:
-        gate = Gate(tables, token)
+        folder = Path(config.data) if config.audit else None
+        self.audit = Audit(folder, config.audit_bytes_max, config.audit_files, lambda: tables.log)
+        gate = Gate(tables, token, Path(config.tokens_file) if config.tokens_file else None, self.audit)
         self.inserts = InsertRequests(config)
         self._general = _General(tables, gate, self.inserts)
         self.fast_path = FastPath(config, gate, self.inserts, self._general, tls)
@@ -61,6 +65,7 @@ class HttpServer:
         await self.fast_path.close()
         await self._general.close()
         self.inserts.bodies.close()
+        await asyncio.to_thread(self.audit.close)
 
 
 class _General:

@@ -42,6 +42,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Folder for the parts.
     token_file
         File with the shared secret of the cluster, readable by its owner only.
+    tokens_file
+        File of the named tokens, which the command `token create` writes; a missing file has none.  "": there are none.
     listen
         ``host:port``; port 0 takes a free one.
     advertise
@@ -115,6 +117,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     files_group_readable
         Whether the users of the data folder's group may read the files below it, such as Spark's executors.  False: only the
         user of this process may.
+    audit
+        Whether requests that change something are recorded in ``audit.jsonl`` of the data folder (`replitree.replica.audit`).
+    audit_bytes_max, audit_files
+        Size from which on that file is rotated, and how many are kept, with the one that is being written.
     log_bytes_max, log_files
         Size from which on the log file of a replica that `replitree up` starts is rotated, and how many are kept, with the one
         that is being written.  A server that is started otherwise logs to standard error, and rotates nothing.
@@ -138,6 +144,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zookeeper: str
     data: str
     token_file: str
+    tokens_file: str = ""
     listen: str = "127.0.0.1:0"
     advertise: str = ""
     tables: tuple[str, ...] = ("*",)
@@ -183,6 +190,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_plain_replicas: bool = False
     trace: str = ""
     files_group_readable: bool = False
+    audit: bool = True
+    audit_bytes_max: _Positive = 64 << 20
+    audit_files: _Positive = 5
     log_bytes_max: _Positive = 64 << 20
     log_files: _Positive = 5
     stores: dict[str, str] = {}
@@ -314,4 +324,8 @@ def read_token(path: Path) -> str:
         raise BadInput(f"can't read the token file {path}: {error.strerror}") from error
     if len(token) < TOKEN_LENGTH_MIN:
         raise BadInput(f"the token in {path} has {len(token)} characters: use at least {TOKEN_LENGTH_MIN}")
+    if token.startswith("named."):
+        raise BadInput(
+            f"{path} holds a named token: the cluster's own token has no name, and named ones lie in tokens_file"
+        )
     return token
