@@ -6,12 +6,21 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import msgspec
+
+from replitree import private
 from replitree.client.read.snapshot import SnapshotBody
 from replitree.client.transport.access import read_cluster_file
 from replitree.client.transport.http import HttpResponse
-from replitree.errors import BadInput, CorruptPart, ReplitreeError, StoreError, UnsupportedFormat
+from replitree.errors import BadInput, CorruptPart, NotAuthorized, ReplitreeError, StoreError, UnsupportedFormat
+from replitree.replica.http.gate import Gate
+from replitree.replica.http.heads import authorization_of
 from replitree.replica.kit.config import load_config
+from replitree.replica.kit.logs import Log
+from replitree.replica.kit.tokens import TokenList, TokenRecord, decode_tokens
 from replitree.storage.disk.frozen import FROZEN_FILE, FrozenFolder
 from replitree.storage.disk.kept_definition import FILE as DEFINITION_FILE
 from replitree.storage.disk.kept_definition import read_definition
@@ -22,6 +31,7 @@ from replitree.storage.shares.received import check_received
 from replitree.storage.shares.shares import ShareObjects
 from replitree.storage.sql.predicate_parser import parse_predicate
 from replitree.tablet.members.folders import read_group
+from replitree.wire.named_token import NamedToken, Role
 from replitree.wire.prepared_share import decode_joint_body
 from replitree_published.bridge.recorded import read_outlines
 from replitree_published.bridge.traces import read_traces
@@ -147,6 +157,20 @@ def _sealed(whole: bytes, payload: bytes) -> bytes:
 _SEAL = Sealed(_opened, _sealed)
 _FROM_STORE = (CorruptPart, UnsupportedFormat, StoreError, BadInput)
 
+NAMED = NamedToken("etl", "named.etl.0123456789abcdef")
+OWN = "fedcba9876543210"
+
+
+@contextmanager
+def _authorizations(folder: Path) -> Iterator[Read]:
+    """Read the ``Authorization`` header of a head as a server does, by its own token and a file of named ones."""
+    file = folder / "tokens.json"
+    record = TokenRecord(NAMED.name, Role.WRITE, NAMED.digest, NAMED.ticket_key, ("t",))
+    private.write_file(file, msgspec.json.encode(TokenList((record,))))
+    gate = Gate(cast("Any", SimpleNamespace(log=Log())), OWN, file)
+    yield lambda data: gate.admit(authorization_of(data))
+
+
 TARGETS = (
     Target("manifest", reads(_manifest), (CorruptPart, UnsupportedFormat), Shape.JSON, seal=_SEAL, share=1200),
     Target("share", _shares, _FROM_STORE, Shape.JSON, seal=_SEAL, share=60),
@@ -158,6 +182,8 @@ TARGETS = (
     Target("history", reads_file(_history, "history.jsonl"), (BadInput, UnsupportedFormat), Shape.LINES, share=60),
     Target("trace", reads_file(lambda path: read_traces(path.parent), "r1.jsonl"), (BadInput,), Shape.LINES, share=100),
     Target("outlines", reads_file(_outlines), (BadInput,), Shape.LINES, share=150),
+    Target("tokens", reads(lambda data: decode_tokens(data, "tokens.json")), (BadInput,), Shape.JSON, share=150),
+    Target("authorization", _authorizations, (NotAuthorized,), Shape.TEXT, share=300),
     Target("server-toml", reads_file(load_config, "server.toml"), (BadInput,), Shape.TEXT, share=150),
     Target("cluster", reads_file(lambda path: read_cluster_file(path.parent), "cluster.json"), (BadInput,), Shape.JSON),
     Target(

@@ -24,6 +24,7 @@ from replitree.client.read.snapshot import SnapshotBody, SnapshotPart
 from replitree.coordination.trace import CommitEnded, CommitSent, Told, TraceHead, TraceOperation
 from replitree.machines.register import Cell, Register
 from replitree.machines.sequencer import Sequencer
+from replitree.replica.kit.tokens import TokenList, TokenRecord
 from replitree.replica.perform.exchange import FRAME, BundleHeader
 from replitree.storage.parts.conform import conform
 from replitree.storage.parts.manifest import MANIFEST_FILE, decode_manifest, read_manifest
@@ -33,11 +34,14 @@ from replitree.tablet.core.losses import encode_record
 from replitree.tablet.members.frames import frame_of
 from replitree.tablet.members.wire import encode_message
 from replitree.wire.identity import Identity
+from replitree.wire.named_token import Role
+from replitree.wire.ticket import Ticket
 from replitree_published.bridge import recorded
 from tests.formats import test_tablet_formats as tablets
 from tests.formats.samples import EMPTY, FULL, NULLS
 from tests.fuzz.on_answers import PART_FOLDER
 from tests.fuzz.on_http import PLACE, SECRET
+from tests.fuzz.on_json import NAMED, OWN
 from tests.fuzz.on_rows import FLAT, ROWS
 from tests.fuzz.target import ANY, CORPUS, Target, outcome_of
 from tests.fuzz.targets import TARGETS
@@ -152,6 +156,25 @@ def _json_files() -> Iterator[tuple[str, str, bytes]]:
         "three",
         b'{"url":"zk://127.0.0.1:2181/replitree","token_file":"token","replicas":[{"name":"r1","pid":7,"data":"r1","config":"r1/server.toml"}]}',
     )
+    yield (
+        "tokens",
+        "two",
+        msgspec.json.encode(
+            TokenList(
+                (
+                    TokenRecord("etl", Role.WRITE, NAMED.digest, NAMED.ticket_key, ("t",), "2026-01-31T12:00:00+00:00"),
+                    TokenRecord("reader", Role.READ, NAMED.digest, NAMED.ticket_key),
+                )
+            )
+        ),
+    )
+    for name, token in (
+        ("own", OWN),
+        ("named", NAMED.text),
+        ("ticket", Ticket("t", 1 << 40, reads=True).signed(OWN)),
+        ("named-ticket", Ticket("t", 1 << 40, reads=True, upload="0" * 32).signed(NAMED.text)),
+    ):
+        yield "authorization", name, f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}".encode()
     yield "group", "three", (_FORMATS / "tablet/group.json").read_bytes()
 
 
