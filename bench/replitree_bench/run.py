@@ -123,21 +123,6 @@ def run_bulk(*, peer: bool, rounds: int, say: Say, folder: Path | None = None, s
     return Report("bulk", ours, theirs, rounds, name, _NOTES["bulk"])
 
 
-def run_tls(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure small inserts and a bulk load by TLS; the peer is the same cluster in clear text."""
-    from replitree_bench.table.certificates import tls_settings
-
-    with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replitree-bench-", dir=folder)))
-        secure, _ = stack.enter_context(_cluster(folder, tls_settings(place)))
-        plain, _ = stack.enter_context(_cluster(folder))
-        both = [Ours(secure), Ours(plain)]
-        small = inserts.in_turn(both, rounds, inserts.measure, say)
-        large = inserts.in_turn(both, rounds, bulk.measure_arrow, say)
-    ours, theirs = (medians(small[i]) | {f"bulk_{k}": v for k, v in medians(large[i]).items()} for i in (0, 1))
-    return Report("tls", ours, theirs, rounds, "the same without TLS", _NOTES["tls"])
-
-
 def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure reading: see `replitree_bench.table.read`."""
     from replitree_bench.table.read import ReadBench
@@ -498,7 +483,6 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "durability": "ours syncs parts to disk before it acknowledges; ClickHouse and plain Spark do not",
         "spark": "plain Spark: sortWithinPartitions and zstd Parquet of the same rows",
     },
-    "tls": {"machine": "clients and both clusters share the cores; one cluster is idle while the other is measured"},
     "steady": {
         "durability": "parts and merges are synced to disk",
         "parts": "looked at twice a second on each replica; what was there for a shorter time may have been missed",

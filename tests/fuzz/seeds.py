@@ -156,6 +156,10 @@ def _json_files() -> Iterator[tuple[str, str, bytes]]:
         "three",
         b'{"url":"zk://127.0.0.1:2181/replitree","token_file":"token","replicas":[{"name":"r1","pid":7,"data":"r1","config":"r1/server.toml"}]}',
     )
+    yield "group", "three", (_FORMATS / "tablet/group.json").read_bytes()
+
+
+def _tokens() -> Iterator[tuple[str, str, bytes]]:
     yield (
         "tokens",
         "two",
@@ -175,7 +179,6 @@ def _json_files() -> Iterator[tuple[str, str, bytes]]:
         ("named-ticket", Ticket("t", 1 << 40, reads=True, upload="0" * 32).signed(NAMED.text)),
     ):
         yield "authorization", name, f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}".encode()
-    yield "group", "three", (_FORMATS / "tablet/group.json").read_bytes()
 
 
 def _tablets() -> Iterator[tuple[str, str, bytes]]:
@@ -459,7 +462,7 @@ def _answers() -> Iterator[tuple[str, str, bytes]]:
 def main() -> None:
     """Write what is not there yet, named by the outcome that it has now; a server's depends on what came before."""
     seeds: dict[str, list[tuple[str, bytes]]] = {}
-    for group in (_coordination, _manifests, _json_files, _tablets, _texts, _rows, _answers, _http):
+    for group in (_coordination, _manifests, _json_files, _tokens, _tablets, _texts, _rows, _answers, _http):
         for target, name, data in group():
             seeds.setdefault(target, []).append((name, data))
     for target, found in seeds.items():
