@@ -74,7 +74,7 @@ class Tables(Protocol):
         """Try an object store for a table; raise the error that it gives."""
 
 
-class Admitted(NamedTuple):
+class RequestGrant(NamedTuple):
     """What a request may do: what its token grants and, when it is a Spark task's, the ticket that was made of the token."""
 
     grant: Grant
@@ -131,7 +131,7 @@ class Gate:
             what = f"{route[0]} {route[1].removeprefix(TABLE_PATH).removeprefix('/')}"
             self._audit.note(grant.name, what, table, known_as, status)
 
-    def admit(self, header: str) -> Admitted:
+    def admit(self, header: str) -> RequestGrant:
         """Return what an ``Authorization`` header may do.  Raises `NotAuthorized` when it has neither token nor ticket."""
         text = header.removeprefix("Bearer ")
         if header.startswith("Bearer ticket."):
@@ -139,8 +139,8 @@ class Gate:
             signer = self._named.signer(name) if name else (EVERYTHING, self._token)
             ticket = None if signer is None else read_ticket(text, signer[1])
             if signer is not None and ticket is not None:
-                return Admitted(signer[0], ticket)
-        return Admitted(self._granted(header))
+                return RequestGrant(signer[0], ticket)
+        return RequestGrant(self._granted(header))
 
     def _granted(self, header: str) -> Grant:
         named = read_named_token(header.removeprefix("Bearer ")) if header.startswith(f"Bearer {PREFIX}") else None
