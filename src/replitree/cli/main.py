@@ -53,6 +53,7 @@ class CliCommands(PluginGroup):
             "sql": "replitree.cli.tables.sql:sql",
             "status": "replitree.cli.cluster.status:status",
             "doctor": "replitree.cli.cluster.doctor:doctor",
+            "ui": "replitree.cli.cluster.ui:ui",
             "recover": "replitree.cli.cluster.repair:recover",
             "drop-replica": "replitree.cli.cluster.repair:drop_replica",
             "check": "replitree.cli.cluster.repair:check",

@@ -32,7 +32,7 @@ from replitree.coordination.url import parse_url
 from replitree.decoding import converted
 from replitree.errors import BadInput, NotAuthorized, ReplicaUnavailable, TableNotFound
 from replitree.protocol.core.layout import check_table_name
-from replitree.protocol.sharded.places import is_shard_name
+from replitree.protocol.sharded.places import check_hosted_name, is_shard_name
 from replitree.storage.schema.definition import TableDefinition, TableSettings, Transform, define_table
 from replitree.storage.schema.merge_policy import PLAIN, MergePolicy
 from replitree.storage.schema.shard_definition import shard_definition
@@ -303,6 +303,20 @@ class Connection:
             if found is None:
                 raise
         return self._sharded_table(found)
+
+    def hosted(self, name: str) -> Table:
+        """Return the table with one log of this name: a table that is not sharded, or a shard, as in ``events~0``.
+
+        A shard is for looking at: what changes it alone would set it apart from the other shards.
+
+        Raises
+        ------
+        InvalidName
+            Neither a table nor a shard can have this name.
+        TableNotFound
+            There is no such table, or it is sharded.
+        """
+        return self._table(self.catalog.definition(check_hosted_name(name)))
 
     def tables(self) -> tuple[str, ...]:
         """Return the names of all tables; a sharded table is one."""

@@ -1,0 +1,112 @@
+// The page: which view is shown, and what the server tells meanwhile.
+import { ask, put } from './dom.js';
+import { historyView } from './history.js';
+import { overviewView } from './overview.js';
+import { save } from './save.js';
+import { shardedNames, shardsView } from './shards.js';
+import { storageView } from './storage.js';
+import { tableView } from './table.js';
+import { esc } from './text.js';
+
+const LOOKS_MAX = 900, STALE_S = 60;
+const VIEWS = { '': overviewView, table: tableView, history: historyView, shards: shardsView, storage: storageView };
+
+const main = document.getElementById('main');
+const problem = document.getElementById('problem');
+const state = { overview: null, looks: [], view: null, name: '', failed: '', fail };
+
+function fail(error) {
+  state.failed = error.message;
+  showProblem();
+}
+
+function showProblem() {
+  const text = state.failed || (state.overview?.problem ? `What is shown was seen at ${clock(state.overview.at)}. ${state.overview.problem}` : '');
+  problem.hidden = !text;
+  problem.textContent = text;
+}
+
+const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString() : 'no time yet');
+
+function showNav() {
+  const [word = ''] = location.hash.replace(/^#\//, '').split('/');
+  const links = [['', 'Overview'], ['storage', 'Storage']];
+  if (state.overview && shardedNames(state.overview).length) links.push(['shards', 'Shards']);
+  const names = state.overview?.tables.map((each) => each.name) ?? [];
+  put(document.getElementById('nav'), links.map(([to, text]) => `<a href="#/${to}"${to === word ? ' aria-current="page"' : ''}>${text}</a>`).join('')
+    + (names.length ? `<label><span class="hide">Table</span><select id="jump" data-key="jump"><option value="">Table…</option>${names.map((name) => `<option${name === state.name ? ' selected' : ''}>${esc(name)}</option>`).join('')}</select></label>` : ''));
+}
+
+function route() {
+  const [word = '', name = ''] = location.hash.replace(/^#\//, '').split('/');
+  state.view = VIEWS[word] ?? overviewView;
+  state.name = decodeURIComponent(name);
+  state.failed = '';
+  state.tableView = null;
+  document.title = `${state.name || state.view.title || 'replitree'} · replitree`;
+  showProblem();
+  showNav();
+  state.view.mount(main, state);
+  if (state.overview) state.view.update(main, state);
+  main.focus({ preventScroll: true });
+  window.scrollTo(0, 0);
+}
+
+function see(overview) {
+  state.overview = overview;
+  if (overview.at && !overview.problem) {
+    const tables = Object.fromEntries(overview.tables.map((each) => [each.name, {
+      tail: each.log_tail, rows: each.rows, parts: each.parts,
+      replicas: Object.fromEntries(each.replicas.map((replica) => [replica.name, [replica.mark === 'good' ? replica.state : replica.mark, replica.lag, replica.queue]])),
+    }]));
+    if (state.looks[state.looks.length - 1]?.at !== overview.at) state.looks.push({ at: overview.at, tables });
+    if (state.looks.length > LOOKS_MAX) state.looks.shift();
+  }
+  showLive('live');
+  showProblem();
+  showNav();
+  if (overview.tables) state.view.update(main, state);
+}
+
+function showLive(word) {
+  const live = document.getElementById('live');
+  live.className = `live ${word}`;
+  put(live, word === 'live' ? '<span aria-hidden="true">●</span> live' : `<span aria-hidden="true">○</span> ${word}`);
+}
+
+function listen() {
+  const events = new EventSource('/api/events');
+  events.addEventListener('overview', (event) => see(JSON.parse(event.data)));
+  events.addEventListener('error', () => {
+    showLive('not connected');
+    // EventSource connects again by itself, but not after a refusal.
+    if (events.readyState === EventSource.CLOSED) ask('overview').then(() => setTimeout(listen, STALE_S * 50)).catch(fail);
+  });
+}
+
+const THEMES = ['', 'dark', 'light'];
+
+function showTheme() {
+  const chosen = localStorage.getItem('theme') ?? '';
+  if (chosen) document.documentElement.dataset.theme = chosen; else delete document.documentElement.dataset.theme;
+  document.getElementById('theme').textContent = { '': 'Theme: auto', dark: 'Theme: dark', light: 'Theme: light' }[chosen];
+  if (state.overview?.tables) state.view?.update(main, state);
+}
+
+document.getElementById('theme').addEventListener('click', () => {
+  const chosen = localStorage.getItem('theme') ?? '';
+  localStorage.setItem('theme', THEMES[(THEMES.indexOf(chosen) + 1) % THEMES.length]);
+  showTheme();
+});
+document.getElementById('save').addEventListener('click', () => save(main, document.title).catch(fail));
+document.getElementById('nav').addEventListener('change', (event) => { if (event.target.value) location.hash = `#/table/${encodeURIComponent(event.target.value)}`; });
+window.addEventListener('hashchange', route);
+let resized = 0;
+window.addEventListener('resize', () => {
+  cancelAnimationFrame(resized);
+  resized = requestAnimationFrame(() => state.overview?.tables && (state.view.resize ?? state.view.update)(main, state));
+});
+
+showTheme();
+route();
+ask('looks').then((looks) => { state.looks = [...looks, ...state.looks.filter((each) => each.at > (looks[looks.length - 1]?.at ?? 0))]; }).catch(fail).finally(listen);

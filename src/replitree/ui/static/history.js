@@ -1,0 +1,38 @@
+// What happened to a table, newest first, in words.
+import { ask, put } from './dom.js';
+import { esc, groupOf, many, number, size, table } from './text.js';
+
+const when = (text) => (text ? text.slice(0, 19).replace('T', ' ') : '–');
+
+export function historyRows(entries, kind = '') {
+  return entries.filter((each) => !kind || each.kind === kind).map((each) => [
+    each.cut ?? number(each.index), when(each.time), { html: `<span class="kind"><span class="swatch g-${groupOf(each.kind).name}" aria-hidden="true"></span>${esc(each.kind)}</span>` },
+    each.replica ?? '', number(each.rows), size(each.bytes), { html: `<span class="command">${esc(each.command || (each.ids ?? []).join(', '))}</span>` },
+  ]);
+}
+
+export const historyView = {
+  title: 'History',
+  mount: (main, state) => {
+    main.innerHTML = `<p class="crumbs"><a href="#/table/${encodeURIComponent(state.name)}">${esc(state.name)}</a> / history</p><h1>History of ${esc(state.name)}</h1><form class="bar" data-part="form"><label>Kind <select name="kind" data-key="kind"><option value="">all</option></select></label><label>Entries <select name="limit"><option>200</option><option>1000</option><option>5000</option></select></label><button type="submit">Load anew</button></form><p data-part="note" role="status">loading…</p><div data-part="rows"></div>`;
+    state.history = [];
+    const form = main.querySelector('form');
+    const load = () => ask('history', { table: state.name, limit: form.limit.value })
+      .then((entries) => { state.history = entries; historyView.update(main, state); })
+      .catch((error) => state.fail(error));
+    form.addEventListener('submit', (event) => { event.preventDefault(); load(); });
+    form.limit.addEventListener('change', load);
+    form.kind.addEventListener('change', () => historyView.update(main, state));
+    load();
+  },
+  update: (main, state) => {
+    const form = main.querySelector('form');
+    if (!form || !state.history.length) return;
+    const kinds = [...new Set(state.history.map((each) => each.kind))].sort();
+    const chosen = form.kind.value;
+    if (put(form.kind, `<option value="">all</option>${kinds.map((each) => `<option>${esc(each)}</option>`).join('')}`)) form.kind.value = kinds.includes(chosen) ? chosen : '';
+    const rows = historyRows(state.history, form.kind.value);
+    put(main.querySelector('[data-part=note]'), `${many(rows.length, 'entry', 'entries')}, the newest first; times are coordination's, in UTC`);
+    put(main.querySelector('[data-part=rows]'), table('Entries of the log', ['index', 'time', 'kind', 'replica', 'rows', 'size', 'what it does'], rows));
+  },
+};
