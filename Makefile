@@ -125,7 +125,7 @@ nightly: record  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=6
 
 golden: $(READY)  ## rewrite the golden files and show what changed
 	$(PYTEST) -m "not (system or nightly)" --rewrite-golden tests
-	git --no-pager diff --stat --patch -- '*.golden' '*.txt'
+	git --no-pager diff --stat --patch -- '*.golden' '*.txt' '*.svg'
 
 format: $(READY)  ## format, and mend what can be mended
 	$(BIN)/ruff check --fix .

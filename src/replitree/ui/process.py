@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -38,7 +36,9 @@ def listen(port: int) -> socket.socket:
         listening.listen(WAITING_MAX)
     except OSError as error:
         listening.close()
-        raise BadInput(f"can't listen on port {port} of {LOOPBACK} ({error.strerror}); choose another --port") from error
+        raise BadInput(
+            f"can't listen on port {port} of {LOOPBACK} ({error.strerror}); choose another --port"
+        ) from error
     return listening
 
 
@@ -64,6 +64,8 @@ def run_page(connection: Connection, port: int, say: Callable[[str], None]) -> N
     BadInput
         The port is taken.
     """
+    import asyncio
+
     listening, key = listen(port), new_key()
     with listening:
         asyncio.run(serve_page(connection, listening, key, lambda: say(address_of(listening, key))))
@@ -73,7 +75,10 @@ async def serve_page(
     connection: Connection, listening: socket.socket, key: str, ready: Callable[[], None] = lambda: None
 ) -> None:
     """Serve the page on a socket that listens already, until SIGINT or SIGTERM; call `ready` once it answers."""
-    # aiohttp is loaded here: `up` needs only the two functions above.
+    # What serving needs is loaded here: `up` needs only `listen` and `address_of`.
+    import asyncio
+    import signal
+
     from replitree.ui.server import PageServer
 
     stop = asyncio.Event()

@@ -21,7 +21,6 @@ Absent on purpose: TLS and other addresses than loopback.  Look from elsewhere t
 from __future__ import annotations
 
 import asyncio
-import html
 import importlib.resources
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -58,7 +57,8 @@ TYPES = {
 """Kinds of files that browsers get; others are not served."""
 
 _OBSERVER = web.AppKey("observer", Observer)
-_ADMISSION = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>replitree</title>{head}</head>
+_ADMISSION = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>replitree</title>
+<link rel="icon" href="data:,">{head}</head>
 <body><main><h1>replitree</h1><p>{text}</p></main></body></html>"""
 _LOCKED = (
     "This page opens with the address that <code>replitree up</code> or <code>replitree ui</code> has printed; the key in it "
@@ -161,7 +161,7 @@ class PageServer:
 
     # --- files ----------------------------------------------------------------------------------------------------------
 
-    async def _index(self, request: web.Request) -> web.StreamResponse:
+    async def _index(self, _request: web.Request) -> web.StreamResponse:
         return self._served("index.html")
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
@@ -176,16 +176,18 @@ class PageServer:
 
     # --- answers --------------------------------------------------------------------------------------------------------
 
-    async def _overview(self, request: web.Request) -> web.StreamResponse:
+    async def _overview(self, _request: web.Request) -> web.StreamResponse:
         return _json(self._observer.latest)
 
-    async def _looks(self, request: web.Request) -> web.StreamResponse:
+    async def _looks(self, _request: web.Request) -> web.StreamResponse:
         return _json(self._observer.looks())
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
         after = _number(request.query, "after", 0)
         base = _number(request.query, "base", -1)
-        return await self._of_log(request, lambda name: self._observer.view(name).log(after, base if base >= 0 else None))
+        return await self._of_log(
+            request, lambda name: self._observer.view(name).log(after, base if base >= 0 else None)
+        )
 
     async def _parts(self, request: web.Request) -> web.StreamResponse:
         return await self._of_log(request, lambda name: self._observer.view(name).parts())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typing_extensions import override
 
+from replitree.cli.cluster.page import PageOnDemand
 from replitree.cli.cluster.restarts import Restarts
 from replitree.cli.options import DEFAULT_FOLDER
 from replitree.cli.output import Output, console, counted, plain
@@ -103,13 +104,13 @@ def up(
 
     chosen = dict(map(parse_setting, settings or ()))
     local = LocalCluster(folder, replicas, shards=shards, zookeeper=zookeeper, settings=chosen)
-    with _stopped_by_signals() as stop, local as cluster:
-        _say_ready(cluster, stop, is_sharded=shards is not None, as_json=as_json)
-        restarts = (
-            Restarts(cluster, lambda line: print(plain(line), file=sys.stderr, flush=True), time.monotonic())
-            if restart
-            else None
-        )
+
+    def tell(line: str) -> None:
+        print(plain(line), file=sys.stderr, flush=True)
+
+    with _stopped_by_signals() as stop, local as cluster, PageOnDemand(cluster.folder, tell) as page:
+        _say_ready(cluster, page.address, stop, is_sharded=shards is not None, as_json=as_json)
+        restarts = Restarts(cluster, tell, time.monotonic()) if restart else None
         if as_json:
             while not stop.wait(LOOK_S):
                 if restarts is not None:
@@ -135,18 +136,19 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _say_ready(cluster: LocalCluster, stop: threading.Event, *, is_sharded: bool, as_json: bool) -> None:
+def _say_ready(cluster: LocalCluster, page: str, stop: threading.Event, *, is_sharded: bool, as_json: bool) -> None:
     from replitree.client.admin.doctor_finding import listed
 
     kept, silent = kept_tables(cluster, stop)
     lines = look(cluster)
     if as_json:
         replicas = [{"name": line.name, "address": line.address, "pid": line.pid} for line in lines]
-        ready = {"ready": True, "url": cluster.url, "dir": str(cluster.folder), "replicas": replicas}
+        ready = {"ready": True, "url": cluster.url, "dir": str(cluster.folder), "replicas": replicas, "page": page}
         Output(as_json=True).json({**ready, "kept_tables": kept, "kept_tables_unknown": silent})
         return
     print(f"cluster {cluster.url}")
     print(f"folder  {cluster.folder}")
+    print(f"page    {page}")
     schema = "'id bigint not null, ts timestamp'"
     key = " --order-by id --shard-by id" if is_sharded else ""
     print(f"try     replitree table create events --schema {schema}{key} --dir {cluster.folder}")

@@ -233,7 +233,7 @@ def table_status(catalog: Catalog, http: HttpClient, definition: TableDefinition
         name,
         len(definition.columns),
         definition.order_by,
-        tuple(str(transform) for transform in definition.partition_by),
+        tuple(transform.text for transform in definition.partition_by),
         log.tail,
         best.parts if best else None,
         best.rows if best else None,

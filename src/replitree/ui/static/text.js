@@ -44,10 +44,13 @@ export const legend = () => `<ul class="legend">${GROUPS.map((group) => `<li><sp
 export function table(caption, heads, rows, empty = 'nothing') {
   if (!rows.length) return `<p class="none">${esc(empty)}</p>`;
   const cell = (value) => (value !== null && typeof value === 'object' ? value.html : esc(value));
-  const isRight = (value) => typeof value === 'string' && /^([\d,.]+( [kMGTP]?B)?|–)$/.test(value);
+  const isRight = (value) => typeof value === 'string' && /^(\d{1,3}(,\d{3})*|[\d.]+ [kMGTP]?B|–)$/.test(value);
+  // A column of numbers is set to the right, with its head.
+  const right = heads.map((_, at) => rows.every((row) => isRight(row[at])));
+  const side = (at) => (right[at] ? ' class="right"' : '');
   return `<div class="scroll" tabindex="0" role="group" aria-label="${esc(caption)}"><table><caption>${esc(caption)}</caption><thead><tr>${
-    heads.map((head) => `<th scope="col">${esc(head)}</th>`).join('')}</tr></thead><tbody>${
-    rows.map((row) => `<tr>${row.map((value) => `<td${isRight(value) ? ' class="right"' : ''}>${cell(value)}</td>`).join('')}</tr>`).join('')
+    heads.map((head, at) => `<th scope="col"${side(at)}>${esc(head)}</th>`).join('')}</tr></thead><tbody>${
+    rows.map((row) => `<tr>${row.map((value, at) => `<td${side(at)}>${cell(value)}</td>`).join('')}</tr>`).join('')
   }</tbody></table></div>`;
 }
 

@@ -1,0 +1,72 @@
+"""The fold in JavaScript is the fold in Python, at every position, forwards and backwards."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from replitree.client.read.table_log import Logged
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.fold import apply, open_after
+from replitree.protocol.core.part_set import PartSet
+from replitree.ui.table_view import page_entry
+from tests.protocol.feed_oracle import Table, drawn
+from tests.ui.engine import evaluate
+
+SEEKS = """(() => { const machine = new TimeMachine({index: 0}); machine.append(entries);
+return order.map((at) => { machine.seek(at); return [machine.parts.all().map((part) => part.name), machine.opened]; }); })()"""
+
+
+def states_of(table: Table) -> list[tuple[list[str], list[int]]]:
+    """Parts and open inserts of a table at each position of its log."""
+    parts, opened = PartSet(), tuple[LogIndex, ...]()
+    states = [(list[str](), list[int]())]
+    for number, entry in enumerate(table.log):
+        parts, _ = apply(parts, LogIndex(number), entry, opened=opened)
+        opened = open_after(opened, LogIndex(number), entry)
+        states.append(([part.name for part in parts], list(opened)))
+    return states
+
+
+def entries_of(table: Table) -> list[object]:
+    """The log as the page has it."""
+    logged = (page_entry(Logged(LogIndex(number), entry, 0), "t") for number, entry in enumerate(table.log))
+    return [msgspec.to_builtins(each) for each in logged]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_parts_are_those_of_the_fold_in_python_at_every_position(seed: int) -> None:
+    table = drawn(seed, 60)
+    states, random = states_of(table), Random(seed)
+    positions = list(range(len(states)))
+    order = [*positions, *reversed(positions), *(random.choice(positions) for _ in range(30))]
+    found = evaluate(SEEKS, entries=entries_of(table), order=order)
+    assert [(names, opened) for names, opened in found] == [states[at] for at in order]
+
+
+def test_a_log_is_the_same_whether_it_comes_at_once_or_piece_by_piece() -> None:
+    table = drawn(3, 60)
+    pieces = """(() => { const machine = new TimeMachine({index: 0});
+    for (let at = 0; at < entries.length; at += 7) { machine.append(entries.slice(at, at + 9)); machine.seek(machine.tail); }
+    return machine.parts.all().map((part) => part.name); })()"""
+    assert evaluate(pieces, entries=entries_of(table)) == states_of(table)[-1][0]
+
+
+def test_a_base_is_gone_on_from() -> None:
+    columns = {
+        "index": 7,
+        "partitions": ["a", "b"],
+        "partition": [0, 1],
+        "min": [0, 3],
+        "max": [2, 3],
+        "level": [1, 0],
+        "mutation": [0, 5],
+        "rows": [30, 4],
+        "bytes": [300, 40],
+    }
+    merge = {"i": 7, "kind": "merge", "sources": ["a_0_2_1"]}
+    parts = """(() => { const machine = new TimeMachine(columns); machine.append([merge]); machine.seek(8);
+    return machine.parts.all().map((part) => [part.name, part.rows, part.bytes]); })()"""
+    assert evaluate(parts, columns=columns, merge=merge) == [["a_0_2_2", 30, 300], ["b_3_3_0_5", 4, 40]]

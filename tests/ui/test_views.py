@@ -1,0 +1,130 @@
+"""What the page's process knows of a cluster, and what it asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from replitree.errors import CoordinationUnavailable
+from replitree.ui.observer import Observer
+from tests.replica.inprocess import InProcessCluster, rows
+from tests.ui.engine import evaluate
+from tests.ui.pages import Page
+from tests.waiting import wait_for
+
+FOLDED = """(() => { const machine = new TimeMachine(log.base); machine.append(log.entries); machine.seek(machine.tail);
+machine.measure(parts); return machine.parts.all().map((part) => [part.name, part.rows, part.bytes]); })()"""
+
+
+@pytest.fixture
+def filled(cluster: InProcessCluster) -> InProcessCluster:
+    with cluster.connect() as connection:
+        table = connection.table("t")
+        for number in range(6):
+            table.insert(rows(10 * number))
+        table.optimize()
+        table.delete("k = 3")
+        table.insert(rows(1000))
+    cluster.wait_alike()
+    return cluster
+
+
+def names_and_sizes(cluster: InProcessCluster) -> list[list[object]]:
+    with cluster.connect() as connection, connection.table("t").snapshot(level="linearizable") as snapshot:
+        return sorted([part.part, part.manifest.rows, part.manifest.bytes] for part in snapshot.parts)
+
+
+def test_base_and_entries_fold_to_what_a_replica_shows(page: Page, filled: InProcessCluster) -> None:
+    page.enter()
+    log, parts = page.ask("/api/log?table=t").json, page.ask("/api/parts?table=t").json
+    assert (log["base"]["index"], log["is_whole"]) == (0, True)
+    assert sorted(evaluate(FOLDED, log=log, parts=parts)) == names_and_sizes(filled)
+
+
+def test_a_browser_gets_only_what_it_does_not_have(page: Page, filled: InProcessCluster) -> None:
+    whole = page.enter().ask("/api/log?table=t").json
+    with filled.connect() as connection:
+        connection.table("t").insert(rows(5000))
+    more = page.ask(f"/api/log?table=t&after={whole['tail']}&base=0").json
+    assert more["is_whole"] is False
+    assert [each["kind"] for each in more["entries"]] == ["get"]
+    assert page.ask(f"/api/log?table=t&after={whole['tail']}&base=17").json["is_whole"], "another base: everything anew"
+
+
+def test_a_log_that_was_cleaned_begins_with_what_a_replica_shows(page: Page, filled: InProcessCluster) -> None:
+    page.enter()
+    filled.clean(4)
+    log, parts = page.ask("/api/log?table=t").json, page.ask("/api/parts?table=t").json
+    assert log["first"] == 4
+    assert log["base"]["index"] >= 4
+    assert sorted(evaluate(FOLDED, log=log, parts=parts)) == names_and_sizes(filled)
+
+
+def test_a_page_that_slept_while_the_log_was_cleaned_begins_anew(page: Page, filled: InProcessCluster) -> None:
+    before = page.enter().ask("/api/log?table=t").json
+    with filled.connect() as connection:
+        for number in range(3):
+            connection.table("t").insert(rows(7000 + 10 * number))
+    filled.clean(before["tail"] + 1)
+    after = page.ask(f"/api/log?table=t&after={before['tail']}&base=0").json
+    assert after["is_whole"] is True
+    parts = page.ask("/api/parts?table=t").json
+    assert sorted(evaluate(FOLDED, log=after, parts=parts)) == names_and_sizes(filled)
+
+
+def test_a_stream_tells_tables_and_findings(page: Page, filled: InProcessCluster) -> None:
+    page.enter()
+    with page.events() as events:
+        told = next(each for each in events if each["findings"] is not None)
+    (table,) = told["tables"]
+    assert (table["name"], table["rows"], len(table["replicas"])) == ("t", 69, 2)
+    assert {each["severity"] for each in told["findings"]} <= {"ok", "notice", "warning", "critical"}
+    assert page.ask("/api/looks").json[-1]["tables"]["t"]["rows"] == 69
+
+
+def test_nothing_is_asked_while_nobody_looks(cluster: InProcessCluster) -> None:
+    told: list[object] = []
+    with cluster.connect() as connection:
+        observer = Observer(connection, told.append)
+        try:
+            assert observer.latest["at"] is None
+            observer.join()
+            wait_for(lambda: len(told) >= 2, "two overviews")
+            observer.leave()
+            seen = len(observer.looks())
+            # A look that was under way when the last viewer left may end, and no other begins.
+            observer.close()
+            assert len(observer.looks()) - seen <= 1
+        finally:
+            observer.close()
+
+
+def test_while_the_cluster_can_not_be_asked_the_last_state_stays(
+    cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr("replitree.ui.observer.LOOK_S", 0.01)
+    with cluster.connect() as connection:
+        observer = Observer(connection, told.append)
+        try:
+            observer.join()
+            wait_for(lambda: told and told[-1]["findings"] is not None, "a whole overview")
+
+            def fail() -> None:
+                raise CoordinationUnavailable("no server answers")
+
+            monkeypatch.setattr(connection, "status", fail)
+            wait_for(lambda: told[-1]["problem"], "the problem is told")
+            assert told[-1]["problem"] == "CoordinationUnavailable: no server answers"
+            assert [table["name"] for table in told[-1]["tables"]] == ["t"]
+            monkeypatch.undo()
+            wait_for(lambda: not told[-1]["problem"], "the problem is over")
+        finally:
+            observer.close()
+
+
+def test_history_is_that_of_the_table(page: Page, filled: InProcessCluster) -> None:
+    history = page.enter().ask("/api/history?table=t&limit=3").json
+    assert [each["kind"] for each in history][:2] == ["get", "mutate"]
+    assert "DELETE" in history[1]["command"].upper()
