@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests.conftest import Golden
+from tests.protocol.feed_oracle import drawn
 from tests.ui.engine import evaluate
-from tests.ui.test_fold import drawn, entries_of
+from tests.ui.test_fold import entries_of
 
 REPLICAS = [
     {"name": "r1", "state": "active", "mark": "good", "log_pointer": 40, "index": 40, "queue": 0},
@@ -27,7 +29,7 @@ LOOKS = [
     }
     for number in range(10)
 ]
-PICTURES = {
+PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "number_line": (LINE, {"entries": entries_of(drawn(5, 40)), "replicas": REPLICAS}),
     "treemap": (MAP, {"entries": entries_of(drawn(5, 40))}),
     "strips": ("stateStrips(looks, 't', 640)", {"looks": LOOKS}),

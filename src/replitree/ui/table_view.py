@@ -6,10 +6,10 @@ Guarantees:
 
 * Base and entries are consistent: the parts of the table at any position n from `base.index` on are the base, and all the
   entries from there to below n applied to it.  The base is the beginning of the log, as long as the log has all of it.
-  Otherwise a replica says which parts the table had at the first entry that is kept, or, where it does not know that any more,
-  which parts the table has now.
+  Otherwise it is the oldest position among the entries that are kept of which a replica still shows the parts.
 * Entries come from coordination.  A replica is asked for parts only: once for the base, and for sizes at most once in
-  `REST` times the duration of the last answer, so the page takes at most one per cent of a replica's time by that.
+  `REST` times the duration of the last answer, so the page takes at most one per cent of a replica's time by that.  The
+  search for the base asks for at most `SEARCH_S`.
 
 Absent on purpose: a copy of the rows, of the manifests, and of entries that the cleaner has removed (see `Table.history`).
 """
@@ -52,6 +52,9 @@ ENTRIES_MAX = 100_000
 
 REST = 100.0
 """A replica is asked for all parts again after so many times the duration of its last answer."""
+
+SEARCH_S = 3.0
+"""How long a base is looked for, in seconds; what was found by then is taken."""
 
 TEXT_MAX = 500
 """Characters of a command that the page shows."""
@@ -134,18 +137,26 @@ class TableView:
             return self._known
 
     def _begin(self, first: int, tail: int) -> None:
-        """Find a state to begin with."""
+        """Find the oldest state to begin with: the beginning of the log, or the oldest one that a replica still shows."""
         first = max(first, tail - ENTRIES_MAX)
         self._entries = []
         if first == 0:
             self._base = columns_of((), 0)
         else:
             table = self._connection.hosted(self._name)
-            try:
-                with table.snapshot(as_of=first) as snapshot:
-                    self._base = columns_of(snapshot.parts, first)
-            except (SnapshotExpired, ReplicaBehind):
-                # Replicas keep parts that have left the table for some minutes, or as long as the table's `keep` says.
+            began = time.monotonic()
+            # What a replica shows of an index it also shows of every later one, so the oldest is found by halving.
+            low, high, wanted = first, tail, first
+            while low < high and time.monotonic() - began < SEARCH_S:
+                try:
+                    with table.snapshot(as_of=wanted) as snapshot:
+                        self._base = columns_of(snapshot.parts, wanted)
+                    high = wanted
+                except (SnapshotExpired, ReplicaBehind):
+                    # Parts that have left the table stay for some minutes, or as long as the table's `keep` says.
+                    low = wanted + 1
+                wanted = (low + high) // 2
+            if self._base is None:
                 with table.snapshot(level="sequential") as snapshot:
                     self._base = columns_of(snapshot.parts, snapshot.index)
         self._tail = self._base["index"]

@@ -75,7 +75,7 @@ class PageOnDemand:
                 self._say(
                     f"the page's process ended, its log is {self._folder / LOG_FILE}; the page is now {self.address}"
                 )
-            waiting, _, _ = select.select([self._listening, self._end], [], [])
+            waiting, _, _ = select.select([self._listening.fileno(), self._end], [], [])
             if self._end in waiting:
                 return
             page = self._start()
