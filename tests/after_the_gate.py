@@ -25,7 +25,7 @@ AFTER_THE_GATE = {
     "tests/client/test_sharded_feed.py::test_the_feed_between_any_cuts_is_the_difference_of_what_they_show": (),
     "tests/client/test_sharded_feed.py::test_rows_at_a_later_cut_are_those_before_and_the_changes": (),
     "tests/fuzz/test_fuzz.py::test_every_input_is_accepted_or_refused": (
-        *("tests.fuzz.on_json", "tests.fuzz.on_text", "tests.fuzz.on_http", "tests.fuzz.on_rows"),
+        *("tests.fuzz.on_json", "tests.fuzz.on_text", "tests.fuzz.on_http", "tests.fuzz.on_page", "tests.fuzz.on_rows"),
     ),
     "tests/fuzz/test_fuzz.py::test_findings_are_saved_and_end_with_exit_code_1": (),
     "tests/protocol/test_feed.py::test_sums_of_a_summing_table_follow_the_feed": (),

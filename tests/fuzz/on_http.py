@@ -32,7 +32,7 @@ ANSWER_S_MAX = 30.0
 ALIVE_EVERY = 50
 
 
-class _Kept(logging.Handler):
+class Kept(logging.Handler):
     """Keeps what is logged."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class _Kept(logging.Handler):
         self.lines.append(self.format(record))
 
 
-def _answer(address: tuple[str, int], data: bytes, silent_s: float = SILENT_S) -> bytes:
+def exchange(address: tuple[str, int], data: bytes, silent_s: float = SILENT_S) -> bytes:
     """Send an input, end the sending, and return everything that comes back."""
     answer = bytearray()
     with socket.create_connection(address, timeout=ANSWER_S_MAX) as connection, suppress(ConnectionError):
@@ -61,7 +61,7 @@ def _answer(address: tuple[str, int], data: bytes, silent_s: float = SILENT_S) -
     return bytes(answer)
 
 
-def _status(answer: bytes) -> int:
+def status_in(answer: bytes) -> int:
     found = answer.split(b" ", 2)
     return int(found[1]) if answer.startswith(b"HTTP/1.") and len(found) > 2 and found[1].isdigit() else 0
 
@@ -71,13 +71,13 @@ def _server(folder: Path) -> Iterator[Read]:
     cluster = InProcessCluster(folder, 1, clean_log_delay_s=3600.0, check_interval_s=0.0)
     cluster.create_table()
     host, _, port = cluster.nodes[0].address.partition(":")
-    address, kept, sent = (host, int(port)), _Kept(), [0]
+    address, kept, sent = (host, int(port)), Kept(), [0]
     logging.getLogger().addHandler(kept)
     health = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    assert _status(_answer(address, health, ANSWER_S_MAX)) == 200
+    assert status_in(exchange(address, health, ANSWER_S_MAX)) == 200
 
     def one(data: bytes) -> bool:
-        answer = _answer(address, data.replace(PLACE, TOKEN.encode()))
+        answer = exchange(address, data.replace(PLACE, TOKEN.encode()))
         assert re.search(rb"HTTP/1.[01] 500", answer) is None, answer[:600]
         logged = "".join(kept.lines)
         kept.lines.clear()
@@ -85,8 +85,8 @@ def _server(folder: Path) -> Iterator[Read]:
             assert word not in logged, logged[:1500]
         sent[0] += 1
         if sent[0] % ALIVE_EVERY == 0:
-            assert _status(_answer(address, health, ANSWER_S_MAX)) == 200, "the server does not answer"
-        return 200 <= _status(answer) < 300
+            assert status_in(exchange(address, health, ANSWER_S_MAX)) == 200, "the server does not answer"
+        return 200 <= status_in(answer) < 300
 
     yield one
 

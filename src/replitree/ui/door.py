@@ -2,7 +2,8 @@
 
 Guarantees:
 
-* The key in the address works once.  Whoever finds it later in a terminal, a log or a browser's history gets nothing.
+* The key in the address works once.  A person or program that finds it later in a terminal, a log or a browser's
+  history gets nothing.
 * The browser then has a cookie that scripts can't read (``HttpOnly``) and that no other site can make it send
   (``SameSite=Strict``).  It ends with this process.  The cluster's token never leaves this process.
 * A request whose ``Host`` is not this machine's loopback is refused: a site that lets its own name point to 127.0.0.1 (DNS
@@ -69,7 +70,7 @@ class Door:
 
 
 def new_key() -> str:
-    """Return a key that nobody guesses."""
+    """Return a key of `KEY_BYTES` random bytes, as text for an address."""
     return secrets.token_urlsafe(KEY_BYTES)
 
 

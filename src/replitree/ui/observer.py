@@ -1,8 +1,8 @@
-"""How the cluster is, asked once for all viewers, and only while somebody looks.
+"""How the cluster is, asked once for all viewers, and only while a browser shows it.
 
 Guarantees:
 
-* While nobody looks, nothing is asked.
+* Without a viewer, the observer asks nothing.
 * The status is asked at most every `LOOK_S`, and the rest between two looks is at least `REST` times as long as the last look
   took, so a slow cluster is asked less.  The doctor looks every `DOCTOR_S`, under the same rule.
 * A look that fails is told as a sentence; the last state that was seen stays, with its time.

@@ -43,7 +43,7 @@ def listen(port: int) -> socket.socket:
 
 
 def address_of(listening: socket.socket, key: str) -> str:
-    """Return what to open in a browser; whoever has it looks, once."""
+    """Return the address that a browser opens; its key works once."""
     return f"http://{LOOPBACK}:{listening.getsockname()[1]}/?key={key}"
 
 

@@ -12,8 +12,8 @@
 ``GET /api/events``                    server-sent events: each new overview
 =====================================  ==================================================================================
 
-Guarantees: every answer has `door.HEADERS`; whoever has no cookie gets 403 and an explanation, whatever the path; no request
-changes anything in the cluster; bad input is a 400 with a sentence.
+Guarantees: every answer has `door.HEADERS`; a browser without the cookie gets 403 and an explanation, whatever the path; no
+request changes anything in the cluster; bad input is a 400 with a sentence.
 
 Absent on purpose: TLS and other addresses than loopback.  Look from elsewhere through a tunnel.
 """

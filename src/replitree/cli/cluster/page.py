@@ -31,7 +31,7 @@ LOG_FILE = "page.log"
 
 
 class PageOnDemand:
-    """The address of the page, and its process once somebody looks.
+    """The address of the page, and its process once a browser asks.
 
     Parameters
     ----------
