@@ -1,4 +1,4 @@
-"""Who may look at the page: a key that works once, then a cookie; and what every answer says to the browser.
+"""Access to the page: a key that works once, then a cookie; and what every answer says to the browser.
 
 Guarantees:
 

@@ -75,6 +75,8 @@ class TableView:
         self._connection = connection
         self._name = name
         self._lock = threading.Lock()
+        # Of its own: an answer with all parts of a large table takes seconds, and the log does not wait for it.
+        self._parts_lock = threading.Lock()
         self._base: dict[str, Any] | None = None
         self._entries: list[dict[str, Any]] = []
         self._tail = 0
@@ -127,7 +129,7 @@ class TableView:
         TableNotFound, CoordinationUnavailable, Unavailable
             As of `Table.snapshot`.
         """
-        with self._lock:
+        with self._parts_lock:
             if self._known is None or time.monotonic() - self._asked_at > REST * self._took_s:
                 began = time.monotonic()
                 with self._connection.hosted(self._name).snapshot(min_index=-1) as snapshot:

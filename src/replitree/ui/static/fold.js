@@ -7,7 +7,7 @@
 export const EVERY_PARTITION = '*';
 
 export class Part {
-  constructor(partition, min, max, level, mutation = 0, rows = 0, bytes = 0) {
+  constructor(partition, min, max, level, mutation = 0, rows = 0, bytes = 0, isExact = true) {
     this.partition = partition;
     this.min = min;
     this.max = max;
@@ -15,6 +15,8 @@ export class Part {
     this.mutation = mutation;
     this.rows = rows;
     this.bytes = bytes;
+    // Whether rows and bytes are known: those of a merged part are sums, until a replica has told them.
+    this.isExact = isExact;
   }
 
   get name() {
@@ -33,8 +35,8 @@ export class Part {
     return this.min <= other.min && this.max >= other.max && this.level > other.level;
   }
 
-  mutated(index, rows = this.rows, bytes = this.bytes) {
-    return new Part(this.partition, this.min, this.max, this.level, index, rows, bytes);
+  mutated(index, rows = this.rows, bytes = this.bytes, isExact = true) {
+    return new Part(this.partition, this.min, this.max, this.level, index, rows, bytes, isExact);
   }
 }
 
@@ -48,7 +50,7 @@ export function mergedPart(sources) {
   return new Part(
     sources[0].partition, sources[0].min, sources[sources.length - 1].max,
     Math.max(...sources.map((each) => each.level)) + 1, Math.max(...sources.map((each) => each.mutation)),
-    sum((each) => each.rows), sum((each) => each.bytes),
+    sum((each) => each.rows), sum((each) => each.bytes), false,
   );
 }
 
@@ -166,7 +168,7 @@ export function changeOf(parts, entry, opened) {
         const listed = new Set(entry.partitions);
         found = found.filter((part) => listed.has(part.partition) || isChangedSince(part, entry.since));
       }
-      return { removed: found, added: found.map((part) => part.mutated(index)) };
+      return { removed: found, added: found.map((part) => part.mutated(index, part.rows, part.bytes, false)) };
     }
     case 'rewrite':
       return changeOfRewrite(parts, entry, opened);
@@ -246,13 +248,17 @@ export class TimeMachine {
     return this.parts;
   }
 
+  // Whether the size of a part that is there is a sum only.
+  get isEstimated() {
+    return [...this.parts.partitions.values()].some((parts) => parts.some((part) => !part.isExact));
+  }
+
   // Takes over the sizes that a replica has told of parts, from the columns of `partsOf`.
   measure(columns) {
     const known = new Map(partsOf(columns).map((part) => [part.name, part]));
     const note = (part) => {
       const found = known.get(part.name);
-      // A lost part has the name of the part that it was, and no rows: only the newest form is measured.
-      if (found && part.rows !== 0) { part.rows = found.rows; part.bytes = found.bytes; }
+      if (found && !part.isExact) Object.assign(part, { rows: found.rows, bytes: found.bytes, isExact: true });
     };
     for (const { added } of this.changes) added.forEach(note);
   }

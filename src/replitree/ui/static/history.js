@@ -2,12 +2,19 @@
 import { ask, put } from './dom.js';
 import { esc, groupOf, many, number, size, table } from './text.js';
 
+// A merge names its sources: of many only the first and the last one.
+function command(each) {
+  const text = each.command || (each.ids ?? []).join(', '), names = text.split(', ');
+  if (each.kind !== 'merge' || names.length < 4) return `<span class="command">${esc(text)}</span>`;
+  return `<span class="command" title="${esc(text)}">${esc(names[0])} … ${esc(names[names.length - 1])}, ${many(names.length, 'part')}</span>`;
+}
+
 const when = (text) => (text ? text.slice(0, 19).replace('T', ' ') : '–');
 
 export function historyRows(entries, kind = '') {
   return entries.filter((each) => !kind || each.kind === kind).map((each) => [
-    each.cut ?? number(each.index), when(each.time), { html: `<span class="kind"><span class="swatch g-${groupOf(each.kind).name}" aria-hidden="true"></span>${esc(each.kind)}</span>` },
-    each.replica ?? '', number(each.rows), size(each.bytes), { html: `<span class="command">${esc(each.command || (each.ids ?? []).join(', '))}</span>` },
+    each.cut ?? number(each.index), { html: `<span class="kind">${when(each.time)}</span>` }, { html: `<span class="kind"><span class="swatch g-${groupOf(each.kind).name}" aria-hidden="true"></span>${esc(each.kind)}</span>` },
+    each.replica ?? '', number(each.rows), size(each.bytes), { html: command(each) },
   ]);
 }
 

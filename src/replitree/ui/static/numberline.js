@@ -15,6 +15,9 @@ export function scaleOf({ from, to, width }) {
   };
 }
 
+// Where the cursor stands: all else in the picture stays as it is when the position moves.
+export const cursorAt = (position, scale) => `translate(${scale.x(position).toFixed(1)} 0)`;
+
 // Entries counted by place and group: at most one bar for each two pixels.
 function binned(entries, { from, last, inner }) {
   const bins = Math.max(1, Math.min(last - from, Math.floor(inner / 3)));
@@ -86,7 +89,7 @@ export function numberLine(state, width) {
     const count = entries.filter((entry) => groupOf(entry.kind) === group).length;
     return count ? many(count, group.name === 'other' ? 'other entry' : group.name, group.name === 'other' ? 'other entries' : undefined) : '';
   }).filter(Boolean).join(', ') || 'no entries'}`;
-  const cursor = position === null ? '' : `<g class="cursor"><line x1="${scale.x(position).toFixed(1)}" x2="${scale.x(position).toFixed(1)}" y1="${TOP}" y2="${height - 4}"/><path d="M${scale.x(position).toFixed(1)} ${TOP + 1}l-5 -8h10z"/></g>`;
+  const cursor = position === null ? '' : `<g class="cursor" transform="${cursorAt(position, scale)}"><line x1="0" x2="0" y1="${TOP}" y2="${height - 4}"/><path d="M0 ${TOP + 1}l-5 -8h10z"/></g>`;
   return `<svg class="line" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${esc(says)}"><defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-back" width="6" height="6"/><rect class="hatch-line" width="2.5" height="6"/></pattern></defs><text class="name" x="4" y="${TOP + BARS - 4}">entries</text>${
     bars(entries, from, scale)}${axis(from, to, TOP + BARS, scale)}${rings.join('')}${
     replicas.map((replica, at) => lane(replica, lanes + at * LANE, from, to, scale)).join('')}${cursor}</svg>`;

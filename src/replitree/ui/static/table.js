@@ -3,7 +3,7 @@ import * as d3 from './vendor/d3-hierarchy.min.mjs';
 import { Curves, lagColumns, rowColumns } from './curves.js';
 import { ask, put, widthOf } from './dom.js';
 import { TimeMachine } from './fold.js';
-import { numberLine, scaleOf } from './numberline.js';
+import { cursorAt, numberLine, scaleOf } from './numberline.js';
 import { findings } from './overview.js';
 import { stateStrips } from './strips.js';
 import { chip, esc, groupOf, legend, many, number, size, stateOf, table, time } from './text.js';
@@ -15,7 +15,7 @@ const SKELETON = (name) => `<p class="crumbs"><a href="#/">Overview</a> / ${esc(
 <section aria-labelledby="h-line"><h2 id="h-line">Number line</h2><div class="picture" data-part="line"></div>${legend()}
 <div class="machine"><div class="steps"><button type="button" data-step="first" title="To the first position that is known">⇤<span class="hide"> first</span></button><button type="button" data-step="back" title="One entry back">◀<span class="hide"> back</span></button><button type="button" data-step="play" aria-pressed="false">Play</button><button type="button" data-step="on" title="One entry on">▶<span class="hide"> on</span></button><button type="button" data-step="last" title="To the newest entry, and stay there">⇥<span class="hide"> newest</span></button>
 <label>Speed <select data-part="speed"><option value="2">2 entries/s</option><option value="10" selected>10 entries/s</option><option value="100">100 entries/s</option><option value="1000">1,000 entries/s</option></select></label></div>
-<label class="slider"><span class="hide">Position of the log</span><input type="range" data-part="slider" min="0" max="0" value="0" step="1"></label><p data-part="position" class="position"></p></div></section>
+<label class="slider"><span class="hide">Position of the log</span><input type="range" data-part="slider" min="0" max="0" value="0" step="1"></label><p data-part="position" class="position">Reading the log…</p></div></section>
 <section aria-labelledby="h-parts"><div class="head"><h2 id="h-parts">Parts at this position</h2><p class="bar"><label>Partition <select data-part="only"><option value="">all</option></select></label><label>Area <select data-part="by"><option value="bytes">bytes</option><option value="rows">rows</option></select></label></p></div>
 <div class="picture" data-part="map"></div><ul class="legend levels"><li><span class="swatch l0"></span>level 0, as inserted</li><li><span class="swatch l1"></span>1</li><li><span class="swatch l2"></span>2</li><li><span class="swatch l3"></span>3</li><li><span class="swatch l4"></span>4</li><li><span class="swatch l5"></span>5 merges and more</li><li><span class="swatch mutated l0"></span>dashed edge: changed by a mutation</li></ul>
 <details data-key="partitions" data-part="partitions"><summary>The partitions as a table</summary><div data-part="partition-rows"></div></details></section>
@@ -23,7 +23,7 @@ const SKELETON = (name) => `<p class="crumbs"><a href="#/">Overview</a> / ${esc(
 <section aria-labelledby="h-replicas"><h2 id="h-replicas">Replicas</h2><div data-part="replicas"></div><h3>States of the last minutes</h3><div class="picture" data-part="strips"></div><div class="charts"><div data-part="lag"></div><div data-part="rows"></div></div></section>`;
 
 const of = (main, part) => main.querySelector(`[data-part="${part}"]`);
-const ROWS_SHOWN_MAX = 500;
+const ROWS_SHOWN_MAX = 500, MEASURE_MS = 10_000;
 
 class TableView {
   constructor(main, state) {
@@ -33,7 +33,9 @@ class TableView {
     this.machine = null;
     this.follows = true;
     this.asking = false;
-    this.sizes = 0;
+    this.measuring = false;
+    this.measureNext = 0;
+    this.drawnLine = '';
     this.playing = null;
     this.frame = 0;
     this.lag = new Curves(of(main, 'lag'), 'Lag in entries', 'lag of each replica over the last minutes; the table of replicas has the numbers of now');
@@ -76,7 +78,7 @@ class TableView {
       this.machine.append(found.entries);
       if (this.follows) this.machine.seek(this.machine.tail);
       this.draw();
-      if (found.is_whole) this.measure();
+      if (found.is_whole || this.follows) this.measure();
     } catch (error) {
       this.state.fail(error);
     } finally {
@@ -86,13 +88,17 @@ class TableView {
 
   // The sizes of the parts that are there now; those of merged parts are sums until then.
   async measure() {
-    if (!this.machine.parts.length) return;
+    if (this.measuring || !this.machine.isEstimated || performance.now() < this.measureNext) return;
+    this.measuring = true;
     try {
-      const found = await ask('parts', { table: this.name });
-      this.machine.measure(found);
-      this.draw();
+      const began = performance.now();
+      this.machine.measure(await ask('parts', { table: this.name }));
+      this.measureNext = performance.now() + Math.max(MEASURE_MS, 20 * (performance.now() - began));
+      this.drawParts();
     } catch (error) {
       this.state.fail(error);
+    } finally {
+      this.measuring = false;
     }
   }
 
@@ -154,11 +160,16 @@ class TableView {
   drawLine() {
     const { machine, main } = this;
     if (!machine) return;
-    const line = of(main, 'line'), replicas = this.status?.replicas ?? [];
-    put(line, numberLine({
-      entries: machine.entries, from: machine.base, to: machine.tail, replicas, position: machine.position,
-      opened: [...new Set(replicas.flatMap((each) => each.open_inserts))],
-    }, widthOf(line)));
+    const line = of(main, 'line'), replicas = this.status?.replicas ?? [], width = widthOf(line);
+    const opened = [...new Set(replicas.flatMap((each) => each.open_inserts))];
+    const where = replicas.map((each) => [each.name, stateOf(each), each.log_pointer, each.index, each.queue]);
+    const drawn = JSON.stringify([machine.base, machine.tail, width, opened, where]);
+    if (drawn !== this.drawnLine) {
+      // All of it only when the log, a replica or the width has changed: a log has many entries.
+      line.innerHTML = numberLine({ entries: machine.entries, from: machine.base, to: machine.tail, replicas, position: machine.position, opened }, width);
+      this.drawnLine = drawn;
+    }
+    line.querySelector('.cursor').setAttribute('transform', cursorAt(machine.position, scaleOf({ from: machine.base, to: machine.tail, width })));
     const slider = of(main, 'slider');
     slider.min = machine.base;
     slider.max = machine.tail;
