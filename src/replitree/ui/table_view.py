@@ -56,6 +56,9 @@ REST = 100.0
 SEARCH_S = 3.0
 """How long a base is looked for, in seconds; what was found by then is taken."""
 
+FRESH_S = 1.0
+"""The log is read again for the next browser after so long, in seconds."""
+
 TEXT_MAX = 500
 """Characters of a command that the page shows."""
 
@@ -79,7 +82,8 @@ class TableView:
         self._parts_lock = threading.Lock()
         self._base: dict[str, Any] | None = None
         self._entries: list[dict[str, Any]] = []
-        self._tail = 0
+        self._first = self._tail = 0
+        self._read_at = float("-inf")
         self._known: dict[str, Any] | None = None
         self._asked_at = self._took_s = 0.0
 
@@ -99,22 +103,14 @@ class TableView:
             As of `Table.snapshot` and `Table.history`.
         """
         with self._lock:
-            state = self._connection.catalog.log_state(self._name)
-            if self._base is not None and (self._tail < state.first or state.tail - self._base["index"] > ENTRIES_MAX):
-                # The page slept while the log was cleaned, or has more than it keeps.
-                self._base = None
-            if self._base is None:
-                self._begin(state.first, state.tail)
+            if time.monotonic() - self._read_at > FRESH_S:
+                self._read()
+                self._read_at = time.monotonic()
             assert self._base is not None
-            if state.tail > self._tail:
-                catalog = self._connection.catalog
-                found = catalog.run(entries_after(catalog.place(self._name), LogIndex(state.tail), self._tail))
-                self._entries += [page_entry(each, self._name) for each in found]
-                self._tail = state.tail
             is_known = base == self._base["index"]
             return {
                 "table": self._name,
-                "first": state.first,
+                "first": self._first,
                 "tail": self._tail,
                 "base": {"index": base} if is_known else self._base,
                 "is_whole": not is_known,
@@ -137,6 +133,21 @@ class TableView:
                 self._asked_at = time.monotonic()
                 self._took_s = self._asked_at - began
             return self._known
+
+    def _read(self) -> None:
+        """Read what is new in the log."""
+        catalog = self._connection.catalog
+        state = catalog.log_state(self._name)
+        if self._base is not None and (self._tail < state.first or state.tail - self._base["index"] > ENTRIES_MAX):
+            # The page slept while the log was cleaned, or has more than it keeps.
+            self._base = None
+        if self._base is None:
+            self._begin(state.first, state.tail)
+        if state.tail > self._tail:
+            found = catalog.run(entries_after(catalog.place(self._name), LogIndex(state.tail), self._tail))
+            self._entries += [page_entry(each, self._name) for each in found]
+            self._tail = state.tail
+        self._first = state.first
 
     def _begin(self, first: int, tail: int) -> None:
         """Find the oldest state to begin with: the beginning of the log, or the oldest one that a replica still shows."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from replitree.errors import CorruptPart
 from replitree.storage.parts.manifest import PartManifest
@@ -15,11 +17,19 @@ if TYPE_CHECKING:
 POSTPONED_MAX = 20
 """Postponed entries that a status names."""
 
+QUICK_S = 0.05
+"""Sums over parts that took less time are taken anew for each status, in seconds."""
+
+REST = 100.0
+"""Sums that took longer are used for so many times that time, while the parts are the same: one per cent of a core at most."""
+
+_SUMS: WeakKeyDictionary[TableReplica, tuple[tuple[str, ...], float, dict[str, int]]] = WeakKeyDictionary()
+"""For each table with many parts: the parts that were summed, until when the sums are used, and the sums."""
+
 
 def status_of(table: TableReplica) -> dict[str, object]:
     """Return what an operator wants to know."""
     index, parts = table.progress.visible()
-    manifests = [manifest_if_there(table, part) for part in parts]
     place = table.progress.place
     index_of = {part.name: item.index for item in table.progress.queue() for part in item.change.added}
     feed_missing: int | None = None
@@ -38,11 +48,8 @@ def status_of(table: TableReplica) -> dict[str, object]:
         "queue": table.progress.queue_length(),
         "postponed": table.progress.postponed()[:POSTPONED_MAX],
         "parts": len(parts),
-        "rows": sum(manifest.rows for manifest in manifests if manifest is not None),
-        "bytes": sum(manifest.bytes for manifest in manifests if manifest is not None),
+        **_sums(table, parts),
         "lacking": sorted(table.lacking),
-        "without_checksums": sum(_is_unsummed(table, *each) for each in zip(parts, manifests, strict=True)),
-        "without_digest": sum(manifest is not None and not manifest.is_bound for manifest in manifests),
         "lost_parts": dict(sorted(table.lost_parts.reasons.items())),
         "unusable_copies": table.sources.salvage.unusable(),
         "declared_lost": dict(table.lost_parts.declared),
@@ -67,6 +74,25 @@ def status_of(table: TableReplica) -> dict[str, object]:
         "feed_missing": feed_missing,
         "consumers": table.consuming.seen,
     }
+
+
+def _sums(table: TableReplica, parts: tuple[str, ...]) -> dict[str, int]:
+    """Return rows, bytes, and the parts of earlier versions, of all parts."""
+    known, began = _SUMS.get(table), time.monotonic()
+    # The tuple of names is another one after every change of the parts; only sums files are made without one.
+    if known is not None and known[0] is parts and began < known[1]:
+        return known[2]
+    manifests = [manifest_if_there(table, part) for part in parts]
+    sums = {
+        "rows": sum(manifest.rows for manifest in manifests if manifest is not None),
+        "bytes": sum(manifest.bytes for manifest in manifests if manifest is not None),
+        "without_checksums": sum(_is_unsummed(table, *each) for each in zip(parts, manifests, strict=True)),
+        "without_digest": sum(manifest is not None and not manifest.is_bound for manifest in manifests),
+    }
+    ended = time.monotonic()
+    if ended - began > QUICK_S:
+        _SUMS[table] = (parts, ended + REST * (ended - began), sums)
+    return sums
 
 
 def _is_unsummed(table: TableReplica, part: str, manifest: PartManifest | None) -> bool:

@@ -23,7 +23,7 @@ const SKELETON = (name) => `<p class="crumbs"><a href="#/">Overview</a> / ${esc(
 <section aria-labelledby="h-replicas"><h2 id="h-replicas">Replicas</h2><div data-part="replicas"></div><h3>States of the last minutes</h3><div class="picture" data-part="strips"></div><div class="charts"><div data-part="lag"></div><div data-part="rows"></div></div></section>`;
 
 const of = (main, part) => main.querySelector(`[data-part="${part}"]`);
-const ROWS_SHOWN_MAX = 500, MEASURE_MS = 10_000;
+const ROWS_SHOWN_MAX = 500, MEASURE_MS = 10_000, READ_MS = 2_000;
 
 class TableView {
   constructor(main, state) {
@@ -48,6 +48,11 @@ class TableView {
       const group = event.target.closest('[data-partition]');
       if (group) { const only = of(main, 'only'); only.value = only.value ? '' : group.dataset.partition; this.drawParts(); }
     });
+    // The log is read in coordination, so it is followed although replicas with many parts are asked rarely.
+    const timer = setInterval(() => {
+      if (state.tableView !== this) clearInterval(timer);
+      else if (!document.hidden) this.load();
+    }, READ_MS);
     const line = of(main, 'line');
     const drag = (event) => {
       if (!this.machine || !(event.buttons & 1)) return;
@@ -76,8 +81,10 @@ class TableView {
       }
       this.first = found.first;
       this.machine.append(found.entries);
-      if (this.follows) this.machine.seek(this.machine.tail);
-      this.draw();
+      if (found.is_whole || found.entries.length) {
+        if (this.follows) this.machine.seek(this.machine.tail);
+        this.draw();
+      }
       if (found.is_whole || this.follows) this.measure();
     } catch (error) {
       this.state.fail(error);
@@ -221,7 +228,7 @@ class TableView {
       this.lag.show(lagColumns(state.looks, this.name), width);
       this.rows.show(rowColumns(state.looks, this.name), width);
     }
-    if (!this.machine || status.log_tail > this.machine.tail || status.log_first > this.first) this.load(); else this.drawLine();
+    if (this.machine) this.drawLine(); else this.load();
   }
 }
 
