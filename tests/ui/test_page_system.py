@@ -15,6 +15,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 from playwright.sync_api import Page as Tab
 
+from replitree.client.connection import Connection
+from replitree.errors import CoordinationUnavailable
 from tests.replica.inprocess import TOKEN, InProcessCluster, rows
 from tests.ui.pages import KEY, Page
 
@@ -88,6 +90,25 @@ class Watched:
             expect(self.tab.locator("tbody tr").first).to_be_visible(timeout=ANSWER_MS)
         if view == "#/":
             expect(self.tab.locator(".well, .findings").first).to_be_visible(timeout=ANSWER_MS)
+
+
+def test_a_cluster_that_does_not_answer_is_told_and_comes_back(
+    browser: Browser, page: Page, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise CoordinationUnavailable("no server answers")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "status", fail)
+        context = browser.new_context()
+        tab, errors = context.new_page(), list[str]()
+        tab.on("pageerror", lambda error: errors.append(str(error)))
+        tab.goto(f"http://127.0.0.1:{page.port}/?key={KEY.replace(' ', '+')}")
+        expect(tab.locator("#problem")).to_contain_text("no server answers", timeout=ANSWER_MS)
+    expect(tab.locator(".card")).to_have_count(1, timeout=ANSWER_MS)
+    expect(tab.locator("#problem")).to_be_hidden()
+    assert errors == []
+    context.close()
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)])

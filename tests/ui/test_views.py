@@ -17,6 +17,12 @@ FOLDED = """(() => { const machine = new TimeMachine(log.base); machine.append(l
 machine.measure(parts); return machine.parts.all().map((part) => [part.name, part.rows, part.bytes]); })()"""
 
 
+@pytest.fixture(autouse=True)
+def _is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each request reads the log, however soon it comes after another one."""
+    monkeypatch.setattr("replitree.ui.table_view.FRESH_S", 0.0)
+
+
 @pytest.fixture
 def filled(cluster: InProcessCluster) -> InProcessCluster:
     with cluster.connect() as connection:

@@ -4,7 +4,8 @@ Guarantees:
 
 * Without a viewer, the observer asks nothing.
 * The status is asked at most every `LOOK_S`, and the rest between two looks is at least `REST` times as long as the last look
-  took, so a slow cluster is asked less.  The doctor looks every `DOCTOR_S`, under the same rule.
+  took, so a slow cluster is asked less: a replica is busy for a part of a look only.  The doctor looks every `DOCTOR_S`, and
+  rests `DOCTOR_REST` times as long as it looked.
 * A look that fails is told as a sentence; the last state that was seen stays, with its time.
 * `HISTORY_MAX` looks are remembered, so a browser that joins has the curves of the last minutes.
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 2.0
 DOCTOR_S = 15.0
-REST = 100.0
+REST, DOCTOR_REST = 50.0, 100.0
 HISTORY_MAX = 900
 VIEWS_MAX = 200
 """Logs that are remembered at once; the one that was asked for first is forgotten first."""
@@ -57,7 +58,8 @@ class Observer:
         self._wanted = threading.Event()
         self._stop = threading.Event()
         self._looks: deque[dict[str, Any]] = deque(maxlen=HISTORY_MAX)
-        self._latest: dict[str, Any] = {"url": connection.url, "at": None, "problem": "", "findings": None}
+        nothing = dict.fromkeys(("tables", "servers", "unreadable", "moving"), ())
+        self._latest: dict[str, Any] = {"url": connection.url, **nothing, "at": None, "problem": "", "findings": None}
         self._thread = threading.Thread(target=self._run, name="replitree-observer", daemon=True)
         self._thread.start()
 
@@ -131,7 +133,7 @@ class Observer:
                     asked = time.monotonic()
                     findings = msgspec.to_builtins(examine(self._connection.look_over()))
                     ended = time.monotonic()
-                    next_doctor = ended + max(DOCTOR_S, REST * (ended - asked))
+                    next_doctor = ended + max(DOCTOR_S, DOCTOR_REST * (ended - asked))
                     began += ended - asked
                     self._latest = {**self._latest, "findings": findings}
             except ReplitreeError as error:

@@ -233,7 +233,7 @@ class PageServer:
         self._observer.join()
         try:
             await answer.prepare(request)
-            if self._observer.latest["at"] is not None:
+            if self._observer.latest["at"] is not None or self._observer.latest["problem"]:
                 await _send(answer, self._observer.latest)
             while True:
                 try:

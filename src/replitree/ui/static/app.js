@@ -8,7 +8,7 @@ import { storageView } from './storage.js';
 import { tableView } from './table.js';
 import { esc } from './text.js';
 
-const LOOKS_MAX = 900, STALE_S = 60;
+const LOOKS_MAX = 900, AGAIN_MS = 3000, OLD_S = 10;
 const VIEWS = { '': overviewView, table: tableView, history: historyView, shards: shardsView, storage: storageView };
 
 const main = document.getElementById('main');
@@ -21,12 +21,13 @@ function fail(error) {
 }
 
 function showProblem() {
-  const text = state.failed || (state.overview?.problem ? `What is shown was seen at ${clock(state.overview.at)}. ${state.overview.problem}` : '');
+  const { problem: told = '', at = null } = state.overview ?? {};
+  const text = state.failed || (told && at ? `What is shown was seen at ${clock(at)}. ${told}` : told);
   problem.hidden = !text;
   problem.textContent = text;
 }
 
-const clock = (at) => (at ? new Date(at * 1000).toLocaleTimeString() : 'no time yet');
+const clock = (at) => new Date(at * 1000).toLocaleTimeString();
 
 function showNav() {
   const [word = ''] = location.hash.replace(/^#\//, '').split('/');
@@ -47,7 +48,7 @@ function route() {
   showProblem();
   showNav();
   state.view.mount(main, state);
-  if (state.overview) state.view.update(main, state);
+  if (state.overview?.at) state.view.update(main, state);
   main.focus({ preventScroll: true });
   window.scrollTo(0, 0);
 }
@@ -65,13 +66,19 @@ function see(overview) {
   showLive('live');
   showProblem();
   showNav();
-  if (overview.tables) state.view.update(main, state);
+  if (overview.at) state.view.update(main, state);
+}
+
+// How old the overview is, where that is worth a word: a slow cluster is asked rarely.
+function age() {
+  const seconds = state.overview?.at ? Date.now() / 1000 - state.overview.at : 0;
+  return seconds > OLD_S ? `, seen ${Math.round(seconds / 5) * 5} s ago` : '';
 }
 
 function showLive(word) {
   const live = document.getElementById('live');
   live.className = `live ${word}`;
-  put(live, word === 'live' ? '<span aria-hidden="true">●</span> live' : `<span aria-hidden="true">○</span> ${word}`);
+  put(live, word === 'live' ? `<span aria-hidden="true">●</span> live${age()}` : `<span aria-hidden="true">○</span> ${word}`);
 }
 
 function listen() {
@@ -80,7 +87,7 @@ function listen() {
   events.addEventListener('error', () => {
     showLive('not connected');
     // EventSource connects again by itself, but not after a refusal.
-    if (events.readyState === EventSource.CLOSED) ask('overview').then(() => setTimeout(listen, STALE_S * 50)).catch(fail);
+    if (events.readyState === EventSource.CLOSED) ask('overview').then(() => setTimeout(listen, AGAIN_MS)).catch(fail);
   });
 }
 
@@ -90,7 +97,7 @@ function showTheme() {
   const chosen = localStorage.getItem('theme') ?? '';
   if (chosen) document.documentElement.dataset.theme = chosen; else delete document.documentElement.dataset.theme;
   document.getElementById('theme').textContent = { '': 'Theme: auto', dark: 'Theme: dark', light: 'Theme: light' }[chosen];
-  if (state.overview?.tables) state.view?.update(main, state);
+  if (state.overview?.at) state.view?.update(main, state);
 }
 
 document.getElementById('theme').addEventListener('click', () => {
@@ -104,9 +111,10 @@ window.addEventListener('hashchange', route);
 let resized = 0;
 window.addEventListener('resize', () => {
   cancelAnimationFrame(resized);
-  resized = requestAnimationFrame(() => state.overview?.tables && (state.view.resize ?? state.view.update)(main, state));
+  resized = requestAnimationFrame(() => state.overview?.at && (state.view.resize ?? state.view.update)(main, state));
 });
 
+setInterval(() => { if (document.getElementById('live').classList[1] === 'live') showLive('live'); }, 5000);
 showTheme();
 route();
 ask('looks').then((looks) => { state.looks = [...looks, ...state.looks.filter((each) => each.at > (looks[looks.length - 1]?.at ?? 0))]; }).catch(fail).finally(listen);

@@ -34,7 +34,7 @@ function servers(overview) {
 export const overviewView = {
   title: 'Overview',
   mount: (main) => {
-    main.innerHTML = '<h1>Overview</h1><section aria-labelledby="h-find"><h2 id="h-find">What the doctor finds</h2><div data-part="findings"></div></section><section aria-labelledby="h-tables"><h2 id="h-tables">Tables</h2><div data-part="tables"></div></section><section aria-labelledby="h-servers"><h2 id="h-servers">Servers</h2><div data-part="servers"></div></section>';
+    main.innerHTML = '<h1>Overview</h1><section aria-labelledby="h-find"><h2 id="h-find">What the doctor finds</h2><div data-part="findings"></div></section><section aria-labelledby="h-tables"><h2 id="h-tables">Tables</h2><div data-part="tables"><p class="none">Asking the cluster…</p></div></section><section aria-labelledby="h-servers"><h2 id="h-servers">Servers</h2><div data-part="servers"></div></section>';
   },
   update: (main, { overview }) => {
     const of = (part) => main.querySelector(`[data-part=${part}]`);
