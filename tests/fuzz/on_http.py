@@ -16,7 +16,7 @@ from pathlib import Path
 
 from typing_extensions import override
 
-from replitree.replica.kit.logs import JsonFormatter
+from replitree.replica.kit.logs import LineFormatter
 from tests.fuzz.mutate import Sealed, Shape
 from tests.fuzz.target import Read, Target
 from tests.replica.inprocess import TOKEN, InProcessCluster
@@ -37,7 +37,7 @@ class Kept(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(JsonFormatter())
+        self.setFormatter(LineFormatter())
         self.lines: list[str] = []
 
     @override

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from replitree.errors import BadInput, InvalidName, ReplicaBusy, StoreError
 from replitree.protocol.core.effects import Owner
-from replitree.replica.kit.config import ServerConfig, load_config, read_token
+from replitree.replica.kit.config import ENVIRONMENT, NO_FILE, ServerConfig, load_config, read_token
 from replitree.replica.kit.data_folder import lock_data_folder
 from replitree.wire.identity import Identity, decode_identity, machine_id, own_identity, probe_owner
 from tests.project.source import ROOT
@@ -33,6 +34,51 @@ def test_every_option_is_documented_with_its_default() -> None:
     own = ("name", "zookeeper", "data", "token_file", "listen", "advertise", "stores")
     config = msgspec.convert({option: documented[option] for option in own}, ServerConfig)
     assert msgspec.convert(documented, ServerConfig) == config
+
+
+def test_every_setting_can_be_given_by_a_variable_of_the_environment(tmp_path: Path) -> None:
+    own = {"name": "r1", "zookeeper": "zk://z:2181", "data": "/d", "token_file": "/t"}
+    values: dict[str, object] = {**msgspec.structs.asdict(ServerConfig(**own)), "tables": ("a", "b"), "stores": {}}
+    spelt = {
+        key: ",".join(value) if isinstance(value, tuple) else value if isinstance(value, str) else json.dumps(value)
+        for key, value in values.items()
+    }
+    environment = {ENVIRONMENT + key.upper(): str(text) for key, text in spelt.items()}
+    assert load_config(NO_FILE, environment) == ServerConfig(**{**own, "tables": ("a", "b")})
+
+
+def test_a_variable_comes_before_the_file(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(GOOD + "merges_max = 2\nfetch_threads = 3\n")
+    given = {
+        "REPLITREE_SET_MERGES_MAX": "5",
+        "REPLITREE_SET_STORES": '{cold = "file:///cold"}',
+        "REPLITREE_URL": "zk://z",
+    }
+    config = load_config(tmp_path / "c.toml", given)
+    assert (config.merges_max, config.fetch_threads, config.stores) == (5, 3, {"cold": "file:///cold"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "words"),
+    [
+        ("REPLITREE_SET_MERGE_MAX", "5", "names no setting of a server; did you mean REPLITREE_SET_MERGES_MAX"),
+        ("REPLITREE_SET_listen", "a:1", "did you mean REPLITREE_SET_LISTEN"),
+        ("REPLITREE_SET_COLOUR", "red", "names no setting"),
+        ("REPLITREE_SET_MERGES_MAX", "many", "REPLITREE_SET_MERGES_MAX has no value of merges_max"),
+        ("REPLITREE_SET_MERGES_MAX", "0", "REPLITREE_SET_MERGES_MAX .* >= 1"),
+        ("REPLITREE_SET_MERGE", "sometimes", "REPLITREE_SET_MERGE has no value of merge"),
+        ("REPLITREE_SET_LISTEN", "nowhere", "listen"),
+    ],
+)
+def test_a_wrong_variable_is_named_with_its_mistake(tmp_path: Path, variable: str, text: str, words: str) -> None:
+    (tmp_path / "c.toml").write_text(GOOD)
+    with pytest.raises(BadInput, match=words):
+        load_config(tmp_path / "c.toml", {variable: text})
+
+
+def test_a_setting_that_is_missing_is_named_with_its_variable() -> None:
+    with pytest.raises(BadInput, match="the environment: zookeeper is missing; .*REPLITREE_SET_ZOOKEEPER"):
+        load_config(NO_FILE, {"REPLITREE_SET_NAME": "r1"})
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from typing_extensions import override
 from replitree.replica.http import fast_path, insert_requests, received
 from replitree.replica.http.bodies import is_quick
 from replitree.replica.http.refusals import Refusals
-from replitree.replica.kit.logs import JsonFormatter, Log, hide
+from replitree.replica.kit.logs import LineFormatter, Log, hide
 from replitree.storage.parts.ipc_extent import Extent
 from tests.last_turns import last_turns
 from tests.replica.inprocess import TOKEN, InProcessCluster, Node, as_stream, rows, wait_for
@@ -212,7 +212,7 @@ def test_a_wrong_request_is_answered_below_500_and_logs_none_of_it(
     assert (found, answer) == (status, answer)
     with talking(node) as other:
         assert other.ask(request("GET /v1/status"))[0] == 200
-    logged = "\n".join(map(JsonFormatter().format, caplog.records))
+    logged = "\n".join(map(LineFormatter().format, caplog.records))
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR], logged
     assert TOKEN not in logged
     assert "do-not-log" not in logged
@@ -448,7 +448,7 @@ def test_many_refused_requests_are_one_line(caplog: pytest.LogCaptureFixture) ->
     for number in range(1000):
         refusals.note(Log(), ("10.0.0.1", number), "it has no valid token")
     (record,) = caplog.records
-    assert json.loads(JsonFormatter().format(record))["address"] == "10.0.0.1"
+    assert json.loads(LineFormatter().format(record))["address"] == "10.0.0.1"
 
 
 def test_what_libraries_log_is_reduced_to_its_fixed_text() -> None:
@@ -459,7 +459,7 @@ def test_what_libraries_log_is_reduced_to_its_fixed_text() -> None:
     record = logging.getLogger("aiohttp.server").makeRecord(
         "aiohttp.server", logging.ERROR, "", 1, message, arguments, raised
     )
-    line = json.loads(JsonFormatter().format(record))
+    line = json.loads(LineFormatter().format(record))
     assert line["event"] == "aiohttp.server: refused %s"
     assert line["traceback"][0] == "ValueError"
     assert __file__ in line["traceback"][1]
@@ -469,4 +469,4 @@ def test_the_token_is_masked_whoever_logs_it() -> None:
     secret = 'a-secret-"with-quotes"-of-some-length'
     hide(secret)
     record = logging.getLogger("replitree").makeRecord("replitree", logging.INFO, "", 1, f"with {secret}", (), None)
-    assert secret not in json.loads(JsonFormatter().format(record))["event"]
+    assert secret not in json.loads(LineFormatter().format(record))["event"]

@@ -190,7 +190,9 @@ class _Front:
     def admit(self, header: str) -> None:
         check_token(header, self._token)
 
-    def ask_health(self, tell: Callable[[JsonAnswer], None]) -> None:
+    def ask_health(self, tell: Callable[[JsonAnswer], None], *, asks_ready: bool) -> None:
+        """Answer the state also to who asks whether it is ready: it has no tables to wait for."""
+        del asks_ready
         self._health_task().add_done_callback(lambda asked: None if asked.cancelled() else tell(asked.result()))
 
     async def health(self) -> JsonAnswer:

@@ -7,7 +7,8 @@ table activates again.  While nothing is heard of coordination for longer than a
 whatever the connection looks like.  SIGTERM drains: no new inserts, those that wait are finished, the session is closed;
 without coordination nothing is waited for.
 
-One line of JSON on standard output says that the server is ready, and where.
+One line of JSON on standard output says that the server has joined its tables, and where it listens; systemd is told when they
+serve reads (`replitree.replica.service_manager`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -50,7 +53,7 @@ from replitree.replica.kit.config import Address, ServerConfig, load_config, par
 from replitree.replica.kit.data_folder import lock_data_folder
 from replitree.replica.kit.evidence import Evidence
 from replitree.replica.kit.logs import Log, hide, set_up_logging
-from replitree.replica.kit.metrics import Metrics
+from replitree.replica.kit.metrics import Metrics, ServerFacts, ServerGauges
 from replitree.replica.kit.named_stores import publish_stores
 from replitree.replica.kit.placements import placed_here
 from replitree.replica.kit.presence import announce
@@ -59,6 +62,7 @@ from replitree.replica.kit.vitals import vitals
 from replitree.replica.perform.availability import State
 from replitree.replica.perform.context import ServerContext
 from replitree.replica.perform.exchange import IN_CLEAR, Peer
+from replitree.replica.service_manager import notify, tell_when_ready
 from replitree.replica.shard_threads import ShardThreads
 from replitree.replica.starting import StartingServer
 from replitree.replica.table.silence import LISTEN_S, Silence
@@ -66,6 +70,7 @@ from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.schema.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
 from replitree.tls import Contexts
 from replitree.wire.identity import decode_identity, own_identity
+from replitree.wire.version import installed_version
 
 if TYPE_CHECKING:
     from replitree.coordination.trace import CommitTrace
@@ -138,6 +143,7 @@ class Server:
         self._peers: dict[Replica, Peer] = {}
         self.identity = own_identity(str(address))
         self.metrics = Metrics()
+        self.metrics.registry.register(ServerGauges(self._facts, tuple(state.value for state in State)))
         self.log = Log(replica=config.name)
         self.failure: ReplitreeError | None = None
         self.on_failure: Callable[[], object] = lambda: None
@@ -183,10 +189,38 @@ class Server:
         bad = [state for state in states.values() if state != State.ACTIVE.value]
         if self._silence.reason:
             bad = [*bad, State.READ_ONLY.value]
+        if not self._started:
+            bad = [State.STARTING.value]
         state = bad[0] if bad else DEGRADED if lacking else "ok"
         answer: dict[str, object] = {"state": state, "replica": self._config.name, "tables": states}
         answer["lacking_parts"] = lacking
         return {**answer, "reason": self._silence.reason} if self._silence.reason else answer
+
+    def waiting(self) -> dict[str, str]:
+        """Return why tables do not serve reads yet, by table; empty: all of them do, and the start of the server is over.
+
+        A table that is read-only serves reads when it knows its place in the log.
+        """
+        if not self._started:
+            return {"*": "the server looks which tables there are"}
+        reads = (State.ACTIVE, State.READ_ONLY)
+        return {
+            name: f"{table.availability.state.value}: {table.availability.reason}"
+            for name, table in sorted(self._tables.items())
+            if table.availability.state not in reads or table.progress.place is None
+        }
+
+    def _facts(self) -> ServerFacts:
+        """Return what the metrics show of the server as a whole."""
+        disk: tuple[int, int, int] | None = None
+        # The states of the tables report a failing disk.
+        with suppress(OSError):
+            found = shutil.disk_usage(self._config.data)
+            disk = found.free, found.total, self._config.disk_reserve_bytes
+        states = {name: table.availability.state.value for name, table in sorted(self._tables.items())}
+        silent_s = self._coordination.silent_s()
+        is_ready = not self.waiting()
+        return ServerFacts(self._config.name, installed_version(), time.time(), is_ready, silent_s, disk, states)
 
     def status(self) -> dict[str, object]:
         """Return the status of the server and of every table it hosts."""
@@ -493,7 +527,10 @@ async def serve(config: ServerConfig, config_file: Path | None = None) -> None:
             return
         loading = loop.create_task(_load_the_rest(server, http))
         print(msgspec.json.encode({"ready": True, "address": str(address)}).decode(), flush=True)  # noqa: T201
+        telling = loop.create_task(tell_when_ready(server.waiting))
         await stop.wait()
+        telling.cancel()
+        notify("STOPPING=1")
         server.log.info("stopping")
         await asyncio.to_thread(server.stop)
         if server.failure is not None:
@@ -553,8 +590,11 @@ def main(config_path: str) -> int:
     """Run the server of a configuration file; return the exit status."""
     set_up_logging()
     sys.setswitchinterval(SWITCH_S)
+    path = Path(config_path)
     try:
-        asyncio.run(serve(load_config(Path(config_path)), Path(config_path)))
+        config = load_config(path)
+        set_up_logging(config.log_level, config.log_format)
+        asyncio.run(serve(config, path))
     except ReplitreeError as error:
         print(f"replitree server: {error}", file=sys.stderr)  # noqa: T201
         return 2 if type(error).__name__ in ("BadInput", "InvalidName") else 1

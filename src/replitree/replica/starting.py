@@ -41,6 +41,10 @@ class StartingServer:
         """Return the state in a word."""
         return self.server.health() if self.server else {"state": "starting"}
 
+    def waiting(self) -> dict[str, str]:
+        """Return why tables do not serve reads yet, by table."""
+        return self.server.waiting() if self.server else {"*": "the server connects to coordination"}
+
     def check_store(self, url: str, table: str) -> dict[str, object]:
         """Try an object store, or raise `CoordinationUnavailable`."""
         if self.server is None:

@@ -92,7 +92,7 @@ class Front(Protocol):
     def admit(self, header: str) -> object:
         """Raise `NotAuthorized` unless a header has a token, or a ticket, of which the general server knows what it opens."""
 
-    def ask_health(self, tell: Callable[[JsonAnswer], None]) -> None:
+    def ask_health(self, tell: Callable[[JsonAnswer], None], *, asks_ready: bool) -> None:
         """Give the answer to `/health`, which needs no token, to `tell`, now or later on the loop."""
 
     def refused(self, peer: object, reason: str) -> None:
@@ -418,7 +418,7 @@ class ServedConnection(asyncio.Protocol):
         if head is None and (public := read_public(raw)) is not None:
             del self._buffer[: end + 4]
             self._busy = True
-            self._all.gate.ask_health(partial(self._tell_health, public))
+            self._all.gate.ask_health(partial(self._tell_health, public), asks_ready=public.asks_ready)
             return False
         if head is None and not is_request(raw):
             self._refuse(BadInput("this is not a request of HTTP/1.1"), "its head is not one of HTTP")

@@ -67,6 +67,9 @@ class Tables(Protocol):
     def health(self) -> dict[str, object]:
         """Return the server's state in a word, and each table's."""
 
+    def waiting(self) -> dict[str, str]:
+        """Return why tables do not serve reads yet, by table."""
+
     def status(self) -> dict[str, object]:
         """Return the status of the server and of every table it hosts."""
 
@@ -153,15 +156,19 @@ class Gate:
         """Return a hosted table, or raise `TableNotFound`."""
         return self._tables.table(table)
 
-    def health(self) -> JsonAnswer:
-        """Answer what needs no token."""
+    def health(self, *, asks_ready: bool = False) -> JsonAnswer:
+        """Answer what needs no token: the state, or whether all tables serve reads."""
+        if asks_ready:
+            waiting = self._tables.waiting()
+            status = HTTPStatus.SERVICE_UNAVAILABLE if waiting else HTTPStatus.OK
+            return JsonAnswer(status, encode_json({"ready": not waiting, "waiting": waiting}))
         health = self._tables.health()
         status = HTTPStatus.OK if health["state"] in SERVING else HTTPStatus.SERVICE_UNAVAILABLE
         return JsonAnswer(status, encode_json(health))
 
-    def ask_health(self, tell: Callable[[JsonAnswer], None]) -> None:
+    def ask_health(self, tell: Callable[[JsonAnswer], None], *, asks_ready: bool) -> None:
         """Give what `health` returns to `tell`, at once."""
-        tell(self.health())
+        tell(self.health(asks_ready=asks_ready))
 
     def refused(self, peer: object, reason: str) -> None:
         """Log that a request was refused before it was served; of many only some, and never what it says."""

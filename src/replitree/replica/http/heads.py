@@ -17,7 +17,7 @@ _METHODS = {INSERT: b"POST", SNAPSHOT: b"GET"}
 _HEADER = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([ -~]*?)[ \t]*")
 _UNUSUAL = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"content-encoding", b"connection", b"trailer"})
 _REQUEST = re.compile(rb"[A-Z]+ [!-~]+ HTTP/1\.[01]")
-_PUBLIC = re.compile(rb"(GET|HEAD) /health(?:\?[!-~]*)? HTTP/1\.([01])")
+_PUBLIC = re.compile(rb"(GET|HEAD) /health(?:\?([!-~]*))? HTTP/1\.([01])")
 _AUTHORIZATION = re.compile(rb"\r\nauthorization:[ \t]*([ -~]*?)[ \t]*(?=\r\n|\Z)", re.IGNORECASE)
 _MENTIONED = re.compile(rb"\r\n[ \t]*authorization", re.IGNORECASE)
 _ENDS_OR_HAS_BODY = re.compile(
@@ -78,21 +78,22 @@ def authorization_of(head: bytes) -> str:
 
 
 class Public(NamedTuple):
-    """A request that needs no token: whether its connection stays open, and whether it wants the body."""
+    """A request that needs no token: whether its connection stays open, whether it wants the body, and what it asks."""
 
     stays: bool
     wants_body: bool
+    asks_ready: bool
 
 
 def read_public(head: bytes) -> Public | None:
     r"""Return how a request asks for `/health`, which needs no token; None for any other request.
 
     >>> read_public(b"GET /health HTTP/1.1\r\nHost: x")
-    Public(stays=True, wants_body=True)
+    Public(stays=True, wants_body=True, asks_ready=False)
     >>> read_public(b"GET /v1/status HTTP/1.1")
     """
     asked = _PUBLIC.fullmatch(head.split(b"\r\n", 1)[0])
     if asked is None:
         return None
-    stays = asked[2] == b"1" and _ENDS_OR_HAS_BODY.search(head) is None
-    return Public(stays, asked[1] == b"GET")
+    stays = asked[3] == b"1" and _ENDS_OR_HAS_BODY.search(head) is None
+    return Public(stays, asked[1] == b"GET", asks_ready=asked[2] == b"ready")

@@ -133,8 +133,8 @@ class HttpApi(Handlers):
 
     # --- looking ---
 
-    async def _health(self, _: web.Request) -> web.Response:
-        return response(self._gate.health())
+    async def _health(self, request: web.Request) -> web.Response:
+        return response(self._gate.health(asks_ready=request.query_string == "ready"))
 
     async def _metrics(self, _: web.Request) -> web.Response:
         """Return the metrics, for Prometheus."""

@@ -1,11 +1,19 @@
-"""The configuration of a server: a TOML file, checked as a whole, with one message per mistake."""
+"""The configuration of a server: a TOML file and variables of the environment, checked as a whole, one message per mistake.
+
+A variable ``REPLITREE_SET_KEY`` gives a setting its value, before the file: ``REPLITREE_SET_LISTEN=0.0.0.0:9000``.  The prefix
+is none that container systems derive from names of services (``REPLITREE_SERVER_PORT`` would be), so an unknown variable with it
+is a mistake, and refused.
+"""
 
 from __future__ import annotations
 
+import os
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_origin
 
 import msgspec
 from typing_extensions import override
@@ -23,6 +31,12 @@ BODY_BYTES_MAX = 32 << 20
 
 IDLE_S_MAX = 75.0
 """Seconds between two requests of a connection."""
+
+ENVIRONMENT = "REPLITREE_SET_"
+"""Prefix of the variables that give settings; the setting's name follows in capital letters."""
+
+NO_FILE = Path(os.devnull)
+"""The configuration file of a server that has none: an empty one, which other processes of that server can read, too."""
 
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -121,6 +135,10 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Whether requests that change something are recorded in ``audit.jsonl`` of the data folder (`replitree.replica.audit`).
     audit_bytes_max, audit_files
         Size from which on that file is rotated, and how many are kept, with the one that is being written.
+    log_level
+        The least important lines that are logged: ``info``, ``warning`` or ``error``.
+    log_format
+        ``json``: an object for each line, for programs; ``text``: a line for people.
     log_bytes_max, log_files
         Size from which on the log file of a replica that `replitree up` starts is rotated, and how many are kept, with the one
         that is being written.  A server that is started otherwise logs to standard error, and rotates nothing.
@@ -193,6 +211,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     audit: bool = True
     audit_bytes_max: _Positive = 64 << 20
     audit_files: _Positive = 5
+    log_level: Literal["info", "warning", "error"] = "info"
+    log_format: Literal["json", "text"] = "json"
     log_bytes_max: _Positive = 64 << 20
     log_files: _Positive = 5
     stores: dict[str, str] = {}
@@ -234,34 +254,48 @@ def parse_address(text: str, field: str) -> Address:
     return Address(host, int(port))
 
 
-def load_config(path: Path) -> ServerConfig:
+def load_config(path: Path, environment: Mapping[str, str] | None = None) -> ServerConfig:
     """Read and check a server's configuration.
+
+    Parameters
+    ----------
+    path
+        The TOML file; `NO_FILE`: everything is in the environment.
+    environment
+        Variables by name, of which those with the prefix `ENVIRONMENT` come before the file; by default those of this process.
 
     Raises
     ------
     BadInput
-        The file can't be read, is not TOML, or has a wrong field; the message names it.
+        The file can't be read, is not TOML, or has a wrong field; or a variable is wrong.  The message names it.
     """
+    where = "the environment" if path == NO_FILE else str(path)
     try:
-        config = converted(tomllib.loads(path.read_text()), ServerConfig)
+        given = tomllib.loads(path.read_text())
+        given |= environment_settings(os.environ if environment is None else environment)
+        for option in msgspec.structs.fields(ServerConfig):
+            if option.required and option.name not in given:
+                variable = f"{ENVIRONMENT}{option.name.upper()}"
+                raise BadInput(f"{where}: {option.name} is missing; write it into the file, or set {variable}")
+        config = converted(given, ServerConfig)
     except OSError as error:
         raise BadInput(f"can't read the configuration {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not TOML: {error}") from error
     except msgspec.ValidationError as error:
-        raise BadInput(f"{path}: {error}") from error
+        raise BadInput(f"{where}: {error}") from error
     check_replica_name(config.name)
     parse_address(config.listen, "listen")
     if config.advertise:
         parse_address(config.advertise, "advertise")
     if config.stores:
-        check_stores(config.stores, str(path))
+        check_stores(config.stores, where)
     if config.max_replicated_logs_to_keep < config.min_replicated_logs_to_keep:
-        raise BadInput(f"{path}: max_replicated_logs_to_keep is less than min_replicated_logs_to_keep")
+        raise BadInput(f"{where}: max_replicated_logs_to_keep is less than min_replicated_logs_to_keep")
     config.tls_files.check(("tls_ca", "tls_certificate", "tls_key"))
     if config.tls_clients == "with_certificate" and not (config.tls_ca and config.tls_certificate):
         raise BadInput(
-            f'{path}: tls_clients = "with_certificate" needs tls_ca, whose authorities issue the certificates of clients, and'
+            f'{where}: tls_clients = "with_certificate" needs tls_ca, whose authorities issue the certificates of clients, and'
             " tls_certificate"
         )
     return config
@@ -307,6 +341,36 @@ def check_private(path: Path, what: str) -> None:
         raise BadInput(f"can't read {what} {path}: {error.strerror}") from error
     if mode & 0o077:
         raise BadInput(f"{what} {path} can be read by others: chmod 600 {path}")
+
+
+def environment_settings(environment: Mapping[str, str]) -> dict[str, object]:
+    """Return the settings that variables of the environment give, by name.
+
+    A text stands as it is; ``tables`` is a list with commas; every other value is TOML.
+
+    Raises
+    ------
+    BadInput
+        A variable names no setting, or its value is not one of that setting.
+
+    >>> environment_settings({"REPLITREE_SET_NAME": "r1", "REPLITREE_SET_MERGES_MAX": "4", "HOME": "/"})
+    {'merges_max': 4, 'name': 'r1'}
+    """
+    kinds = {option.name: option.type for option in msgspec.structs.fields(ServerConfig)}
+    found: dict[str, object] = {}
+    for variable in sorted(each for each in environment if each.startswith(ENVIRONMENT)):
+        key, text = variable.removeprefix(ENVIRONMENT).lower(), environment[variable]
+        if key not in kinds or variable != ENVIRONMENT + key.upper():
+            near = get_close_matches(key, kinds, n=1)
+            hint = f"; did you mean {ENVIRONMENT}{near[0].upper()}?" if near else ""
+            raise BadInput(f"the variable {variable} names no setting of a server{hint}")
+        is_text = kinds[key] is str or get_origin(kinds[key]) is Literal
+        try:
+            value = text.split(",") if key == "tables" else text if is_text else tomllib.loads(f"v = {text}")["v"]
+            found[key] = converted(value, kinds[key])
+        except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+            raise BadInput(f"the variable {variable} has no value of {key}: {error}") from error
+    return found
 
 
 def read_token(path: Path) -> str:

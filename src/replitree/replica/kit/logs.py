@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object per line on standard error; never a secret, never a row.
+"""Structured logs on standard error, a line of JSON or of text for each event; never a secret, never a row.
 
 The libraries below us log what they were given: a line of a request's head, the value in an exception's message.  So of their
 records only the fixed text is kept, the kind of the exception, and the places in the code; and the cluster's token is masked in
@@ -8,6 +8,7 @@ every line, those of libraries included.
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import traceback
 from typing import Any
@@ -20,12 +21,25 @@ MASK = "***"
 _QUOTED = frozenset({"replitree", "kazoo"})
 """Loggers whose messages are written whole: they never have a part of a request."""
 
+_BARE = re.compile(r"[!#-~]+")
+"""Values of a line of text that need no quotation marks."""
+
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _secrets: set[str] = set()
 
 
-class JsonFormatter(logging.Formatter):
-    """One line of JSON per record: time, level, event, then the fields."""
+class LineFormatter(logging.Formatter):
+    """One line per record: time, level, event, then the fields.
+
+    Parameters
+    ----------
+    log_format
+        ``json``: an object; ``text``: ``2026-01-31T12:00:00.000 INFO state replica=r1 table=t``.
+    """
+
+    def __init__(self, log_format: str = "json") -> None:
+        super().__init__()
+        self._as_text = log_format == "text"
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -44,15 +58,33 @@ class JsonFormatter(logging.Formatter):
             kind, _, trace = record.exc_info
             places = (f"{each.filename}:{each.lineno} {each.name}" for each in traceback.extract_tb(trace))
             line["traceback"] = [getattr(kind, "__name__", ""), *places]
-        text = _encode(line).decode()
-        for secret in _secrets:
-            text = text.replace(secret, MASK)
-        return text
+        return _text_of(line) if self._as_text else _masked(_encode(line).decode())
+
+
+def _text_of(line: dict[str, Any]) -> str:
+    r"""Return a line for people; a value that has spaces or control characters is written as in JSON, so a line stays one.
+
+    >>> _text_of({"time": "12:00", "level": "info", "event": "state", "reason": "disk\nfull", "epoch": 3})
+    '12:00 INFO state reason="disk\\nfull" epoch=3'
+    """
+    fields = dict(line)
+    time, level, event = (str(fields.pop(key)) for key in ("time", "level", "event"))
+    told = [event if event.isprintable() else _encode(event).decode()]
+    for key, value in fields.items():
+        plain = _masked(value if isinstance(value, str) else _encode(value).decode())
+        told.append(f"{key}={plain if _BARE.fullmatch(plain) else _encode(plain).decode()}")
+    return _masked(" ".join((time, level.upper(), *told)))
+
+
+def _masked(text: str) -> str:
+    for secret in _secrets:
+        text = text.replace(secret, MASK)
+    return text
 
 
 def hide(secret: str) -> None:
     """Mask a secret in every line that this process logs from now on."""
-    _secrets.add(_encode(secret).decode()[1:-1])
+    _secrets.update((secret, _encode(secret).decode()[1:-1]))
 
 
 class Log:
@@ -86,12 +118,12 @@ class Log:
         self._logger.log(level, event, extra={"fields": {**self._always, **fields}}, exc_info=traceback)
 
 
-def set_up_logging(level: str = "INFO") -> None:
-    """Send this process's logs as JSON lines to standard error."""
+def set_up_logging(level: str = "info", log_format: str = "json") -> None:
+    """Send this process's logs to standard error, from a level on (``info``, ``warning``, ``error``), as ``json`` or ``text``."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(LineFormatter(log_format))
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger("replitree").setLevel(level)
+    root.setLevel(logging.ERROR if level == "error" else logging.WARNING)
+    logging.getLogger("replitree").setLevel(level.upper())
     logging.getLogger("kazoo").setLevel(logging.ERROR)

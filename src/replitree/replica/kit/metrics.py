@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from typing_extensions import override
 
 from replitree.protocol.core.effects import ClientAnswer, Duplicate, Inserted, MaybeInserted, NotInserted
 from replitree.protocol.sharded.moves.progress import MovesProgress
@@ -75,6 +90,11 @@ class Metrics:
         self.active = Gauge("replitree_active", "1 while the replica takes inserts", one, registry=self.registry)
         self.moves = MoveMetrics(self.registry)
         self._add_lives()
+        self._add_troubles()
+        # CPU, memory, open files and start of the process; the version of Python; its garbage collector.
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
 
     def _add_lives(self) -> None:
         """Add what tells how often a replica activates and recovers, and how its log is cleaned."""
@@ -121,6 +141,32 @@ class Metrics:
             registry=self.registry,
         )
 
+    def _add_troubles(self) -> None:
+        """Add what alerts compare with the limits of the doctor (`replitree.client.admin.doctor`)."""
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"replitree_{name}", text, ("table",), registry=self.registry)
+
+        self.partition_parts = gauge("partition_parts", "Parts of the partition that has the most")
+        self.parts_delay = gauge("parts_delay", "Parts of a partition from which on inserts are slowed down")
+        self.parts_max = gauge("parts_max", "Parts of a partition from which on inserts are refused")
+        self.postponed_s = gauge(
+            "postponed_seconds", "For how long the oldest entry that can't be executed has been tried"
+        )
+        self.unavailable = gauge(
+            "unavailable_parts", "Parts that no replica could send so far, and that are not given up"
+        )
+        self.declared_lost = gauge(
+            "declared_lost_parts", "Parts that this process has seen declared lost: their rows are gone"
+        )
+        self.merges_paused = gauge("merges_paused", "1 while merges are paused on this replica")
+        self.moving_tries = gauge(
+            "moving_tries", "Most tries of a part that could not be moved to or from an object store"
+        )
+        self.store_problem = gauge("store_problem", "1 while the table's object store can't be used from here")
+        self.consumers_used = gauge("consumer_used_ratio", "Share of its limits that the slowest consumer has used up")
+        self.consumers_expired = gauge("expired_consumers", "Consumers of the change feed whose hold has ended")
+
     def meter(self, table: str) -> TableMeter:
         """Return the counters of one table's inserts and data files, looked up once."""
         return TableMeter(self, table)
@@ -128,6 +174,73 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics as text."""
         return generate_latest(self.registry)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """How a server is at this moment.
+
+    Attributes
+    ----------
+    name, version
+        Of the replica, and of replitree.
+    clock_s
+        The server's clock, in seconds since 1970.
+    is_ready
+        Whether the tables serve reads, see `Server.ready`.
+    silent_s
+        Seconds since it heard of coordination.
+    disk
+        Free bytes, bytes in all, and bytes that are kept in reserve; None: the disk does not say.
+    states
+        The state of each table.
+    """
+
+    name: str
+    version: str
+    clock_s: float
+    is_ready: bool
+    silent_s: float
+    disk: tuple[int, int, int] | None
+    states: Mapping[str, str]
+
+
+class ServerGauges(Collector):
+    """Gauges of a server whose values are asked for when the metrics are.
+
+    Parameters
+    ----------
+    ask
+        Returns how the server is.
+    states
+        All states of a table.
+    """
+
+    def __init__(self, ask: Callable[[], ServerFacts], states: tuple[str, ...]) -> None:
+        self._ask = ask
+        self._states = states
+
+    @override
+    def collect(self) -> Iterator[Metric]:
+        facts = self._ask()
+        info = GaugeMetricFamily(
+            "replitree_info", "1, with the name of the replica and the version", labels=("replica", "version")
+        )
+        info.add_metric((facts.name, facts.version), 1)
+        yield info
+        yield GaugeMetricFamily("replitree_ready", "1 when every table serves reads", facts.is_ready)
+        yield GaugeMetricFamily("replitree_clock_seconds", "The server's clock, since 1970", facts.clock_s)
+        yield GaugeMetricFamily(
+            "replitree_coordination_silent_seconds", "Seconds since coordination was heard", facts.silent_s
+        )
+        if facts.disk is not None:
+            for name, value in zip(("free", "size", "reserve"), facts.disk, strict=True):
+                yield GaugeMetricFamily(f"replitree_disk_{name}_bytes", f"The disk of the data folder: {name}", value)
+        table_states = GaugeMetricFamily("replitree_state", "1 for the state of a table", labels=("table", "state"))
+        for table, now in facts.states.items():
+            for state in self._states:
+                table_states.add_metric((table, state), state == now)
+        yield table_states
 
 
 class MoveMetrics:

@@ -562,6 +562,12 @@ class Progress:
                 for index, waiting in sorted(self._waiting.items())
             ]
 
+    def postponed_s(self) -> float:
+        """Return for how long the oldest entry that waits for nothing but its next try has been tried, in seconds."""
+        with self.changed:
+            since = min((each.since for each in self._waiting.values() if not each.is_told), default=None)
+            return 0.0 if since is None else time.monotonic() - since
+
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after every change; it must return at once.  Returns it, for `unlisten`."""
         with self.changed:

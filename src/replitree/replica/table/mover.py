@@ -133,7 +133,7 @@ class Mover:
         waiting = sorted(self._waiting.copy().items())
         return {
             "storage": self._context.definitions.current.storage,
-            "problem": self._storage.problem or self._not_forgotten,
+            "problem": self.problem(),
             "parts_left": len(self._left),
             "bytes_left": sum(each.bytes for each in self._left),
             "running": running,
@@ -143,6 +143,14 @@ class Mover:
             "moved_to_store": self.to_store,
             "moved_to_disk": self.to_disk,
         }
+
+    def problem(self) -> str:
+        """Return why the table's object store can't be used from here; empty: it can, or the table has none."""
+        return self._storage.problem or self._not_forgotten if self._context.definitions.current.is_shared else ""
+
+    def tries_max(self) -> int:
+        """Return how often the part that was tried most could not be moved."""
+        return max((each.tries for each in self._waiting.copy().values()), default=0)
 
     def _run(self) -> None:
         while not self._availability.is_stopping():

@@ -128,3 +128,20 @@ def measure(table: TableReplica) -> None:
     metrics.old_bytes.labels(name).set(sizes["old_bytes"])
     metrics.packed_parts.labels(name).set(sizes["packed_parts"])
     metrics.leases.labels(name).set(sizes["leases"])
+    _measure_troubles(table)
+
+
+def _measure_troubles(table: TableReplica) -> None:
+    """Set the gauges that alerts compare with limits."""
+    name, metrics, settings = table.definition.name, table.metrics, table.definition.settings
+    metrics.partition_parts.labels(name).set(table.progress.partition_parts_max())
+    metrics.parts_delay.labels(name).set(settings.parts_delay)
+    metrics.parts_max.labels(name).set(settings.parts_max)
+    metrics.postponed_s.labels(name).set(table.progress.postponed_s())
+    metrics.unavailable.labels(name).set(len(table.lost_parts.reasons))
+    metrics.declared_lost.labels(name).set(len(table.lost_parts.declared))
+    metrics.merges_paused.labels(name).set(table.maker.is_paused)
+    metrics.moving_tries.labels(name).set(table.mover.tries_max())
+    metrics.store_problem.labels(name).set(bool(table.mover.problem()))
+    metrics.consumers_used.labels(name).set(max((each.used for each in table.consuming.seen), default=0.0))
+    metrics.consumers_expired.labels(name).set(sum(bool(each.expired) for each in table.consuming.seen))
