@@ -77,7 +77,7 @@ def test_a_wrong_variable_is_named_with_its_mistake(tmp_path: Path, variable: st
 
 
 def test_a_setting_that_is_missing_is_named_with_its_variable() -> None:
-    with pytest.raises(BadInput, match="the environment: zookeeper is missing; .*REPLITREE_SET_ZOOKEEPER"):
+    with pytest.raises(BadInput, match=r"the environment: zookeeper is missing; .*REPLITREE_SET_ZOOKEEPER"):
         load_config(NO_FILE, {"REPLITREE_SET_NAME": "r1"})
 
 

@@ -1,8 +1,8 @@
 """A look at a server's configuration before it starts: `replitree server --check`; and its JSON schema, for editors.
 
 What is looked at: the configuration itself, the token, the data folder, the addresses, ZooKeeper's servers, the folder of
-traces.  Nothing is created or changed, no session begins, and no object store is asked.  A ZooKeeper server that does not answer is
-a warning: it may come later, and a server waits for it.
+traces.  Nothing is created or changed, no session begins, and no object store is asked.  A ZooKeeper server that does not
+answer is a warning: it may come later, and a server waits for it.
 """
 
 from __future__ import annotations

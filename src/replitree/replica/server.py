@@ -220,7 +220,9 @@ class Server:
         states = {name: table.availability.state.value for name, table in sorted(self._tables.items())}
         silent_s = self._coordination.silent_s()
         is_ready = not self.waiting()
-        return ServerFacts(self._config.name, installed_version(), time.time(), is_ready, silent_s, disk, states)
+        keep = self._config.max_replicated_logs_to_keep
+        name, version = self._config.name, installed_version()
+        return ServerFacts(name, version, time.time(), is_ready, silent_s, keep, disk, states)
 
     def status(self) -> dict[str, object]:
         """Return the status of the server and of every table it hosts."""
@@ -388,6 +390,7 @@ class Server:
                 self._forget(name)
                 self.log.info("table dropped", table=name)
                 table.drop(DRAIN_S)
+                self.metrics.forget(name)
                 self._folders.discard(table.definition.folder_name)
             elif not self._is_there(table):
                 # The nodes are gone and no drop was seen: the rows stay on disk for `replitree restore`.
@@ -396,6 +399,7 @@ class Server:
                     "table vanished from coordination; its parts are kept", table=name, folder=str(table.store.root)
                 )
                 table.stop(DRAIN_S)
+                self.metrics.forget(name)
                 self._folders.discard(table.definition.folder_name)
             elif table.availability.state is State.STOPPED and not self._stopping:
                 self._fail(ReplicaBusy(table.availability.why_not_active()))

@@ -1,8 +1,8 @@
 """The configuration of a server: a TOML file and variables of the environment, checked as a whole, one message per mistake.
 
-A variable ``REPLITREE_SET_KEY`` gives a setting its value, before the file: ``REPLITREE_SET_LISTEN=0.0.0.0:9000``.  The prefix
-is none that container systems derive from names of services (``REPLITREE_SERVER_PORT`` would be), so an unknown variable with it
-is a mistake, and refused.
+A variable ``REPLITREE_SET_KEY`` gives a setting its value, before the file: ``REPLITREE_SET_LISTEN=0.0.0.0:9000``.  Container
+systems derive variables from names of services (``REPLITREE_SERVER_PORT``), and none with this prefix: an unknown one is a
+mistake, and refused.
 """
 
 from __future__ import annotations

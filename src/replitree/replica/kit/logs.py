@@ -119,7 +119,7 @@ class Log:
 
 
 def set_up_logging(level: str = "info", log_format: str = "json") -> None:
-    """Send this process's logs to standard error, from a level on (``info``, ``warning``, ``error``), as ``json`` or ``text``."""
+    """Send the logs to standard error, from a level on (``info``, ``warning``, ``error``), as ``json`` or ``text``."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter(log_format))
     root = logging.getLogger()

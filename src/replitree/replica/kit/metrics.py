@@ -171,6 +171,12 @@ class Metrics:
         """Return the counters of one table's inserts and data files, looked up once."""
         return TableMeter(self, table)
 
+    def forget(self, table: str) -> None:
+        """Show nothing of a table any longer: this server does not host it any more."""
+        for metric in vars(self).values():
+            if isinstance(metric, Counter | Gauge | Histogram):
+                metric.remove_by_labels({"table": table})
+
     def render(self) -> bytes:
         """Return all metrics as text."""
         return generate_latest(self.registry)
@@ -190,6 +196,8 @@ class ServerFacts:
         Whether the tables serve reads, see `Server.ready`.
     silent_s
         Seconds since it heard of coordination.
+    log_keep_max
+        Entries of a log that stay for replicas that are away.
     disk
         Free bytes, bytes in all, and bytes that are kept in reserve; None: the disk does not say.
     states
@@ -201,6 +209,7 @@ class ServerFacts:
     clock_s: float
     is_ready: bool
     silent_s: float
+    log_keep_max: int
     disk: tuple[int, int, int] | None
     states: Mapping[str, str]
 
@@ -232,6 +241,9 @@ class ServerGauges(Collector):
         yield GaugeMetricFamily("replitree_clock_seconds", "The server's clock, since 1970", facts.clock_s)
         yield GaugeMetricFamily(
             "replitree_coordination_silent_seconds", "Seconds since coordination was heard", facts.silent_s
+        )
+        yield GaugeMetricFamily(
+            "replitree_log_keep_max", "Entries of a log that stay for replicas that are away", facts.log_keep_max
         )
         if facts.disk is not None:
             for name, value in zip(("free", "size", "reserve"), facts.disk, strict=True):

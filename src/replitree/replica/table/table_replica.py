@@ -327,7 +327,9 @@ class TableReplica:
             self.availability.wait_stopping(MAINTENANCE_S)
             if self.availability.state is State.ACTIVE:
                 self.maintenance.round()
-            measure(self)
+            # The metrics of a table that was dropped are forgotten.
+            if not self.availability.is_stopping():
+                measure(self)
 
     def suspect(self, part: str) -> bool:
         """Verify a part that a reader found broken; a broken one is set aside and fetched again.  True: it was whole."""

@@ -1,0 +1,1 @@
+"""The files below deploy/: units, containers, alerts, dashboards."""

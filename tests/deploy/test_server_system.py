@@ -1,0 +1,67 @@
+"""A server as deploy/ runs it: configured by its environment alone, watched by a service manager, scraped by Prometheus."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from replitree.coordination.embedded import EmbeddedZooKeeper, free_ports
+from tests.deploy.files import exposed, named_metrics
+from tests.replica.inprocess import TOKEN
+
+pytestmark = pytest.mark.system
+
+TEXT_LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3} (INFO|WARNING) .*")
+
+
+def test_a_server_of_the_environment_tells_when_it_is_ready_and_ends_well(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
+    with (
+        EmbeddedZooKeeper(tmp_path / "zookeeper", durable=False) as zookeeper,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
+    ):
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        settings = {
+            "NAME": "r1",
+            "ZOOKEEPER": f"{zookeeper.url}/deployed",
+            "DATA": str(tmp_path / "data"),
+            "TOKEN_FILE": str(token),
+            "LISTEN": f"127.0.0.1:{port}",
+            "LOG_FORMAT": "text",
+        }
+        environment = {f"REPLITREE_SET_{key}": value for key, value in settings.items()}
+        server = subprocess.Popen(
+            [sys.executable, "-m", "replitree.cli.main", "server"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **environment, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+        )
+        try:
+            while b"READY=1" not in (told := manager.recv(4096)):
+                assert told.startswith(b"STATUS=")
+            with urlopen(f"http://127.0.0.1:{port}/health?ready", timeout=20) as answer:
+                assert answer.status == 200
+            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                assert sorted(named_metrics() - exposed(answer.read())) == []
+            server.send_signal(signal.SIGTERM)
+            assert manager.recv(4096) == b"STOPPING=1"
+            _, log = server.communicate(timeout=60)
+        finally:
+            server.kill()
+            server.communicate()
+    assert server.returncode == 0
+    assert log.splitlines()
+    assert [line for line in log.splitlines() if not TEXT_LINE.fullmatch(line)] == []
