@@ -6,6 +6,7 @@ import json
 import os
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,7 +38,7 @@ def test_every_option_is_documented_with_its_default() -> None:
 
 
 def test_every_setting_can_be_given_by_a_variable_of_the_environment(tmp_path: Path) -> None:
-    own = {"name": "r1", "zookeeper": "zk://z:2181", "data": "/d", "token_file": "/t"}
+    own: dict[str, Any] = {"name": "r1", "zookeeper": "zk://z:2181", "data": "/d", "token_file": "/t"}
     values: dict[str, object] = {**msgspec.structs.asdict(ServerConfig(**own)), "tables": ("a", "b"), "stores": {}}
     spelt = {
         key: ",".join(value) if isinstance(value, tuple) else value if isinstance(value, str) else json.dumps(value)

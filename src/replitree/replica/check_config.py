@@ -24,6 +24,7 @@ import msgspec
 from replitree.coordination.url import parse_url
 from replitree.errors import ReplitreeError
 from replitree.replica.kit.config import ServerConfig, load_config, parse_address, read_token
+from replitree.wire.tracing import why_not_traced
 
 CONNECT_S_MAX = 2.0
 """How long a ZooKeeper server may take to take a connection, in seconds."""
@@ -72,6 +73,8 @@ def check_config(path: Path) -> list[ConfigCheck]:
     found += _check_data(config, is_running)
     found += _check_addresses(config, is_running)
     found += _check_zookeeper(config)
+    if config.otel and (why := why_not_traced()):
+        found.append(ConfigCheck("otel", CheckState.WRONG, why))
     if config.trace and (why := _why_not_written(Path(config.trace))):
         found.append(ConfigCheck("trace", CheckState.WRONG, why))
     return found

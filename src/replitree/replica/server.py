@@ -69,6 +69,7 @@ from replitree.replica.table.silence import LISTEN_S, Silence
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.schema.definition import TableDefinition, check_decoded, decode_definition, decode_unchecked
 from replitree.tls import Contexts
+from replitree.wire import tracing
 from replitree.wire.identity import decode_identity, own_identity
 from replitree.wire.version import installed_version
 
@@ -496,6 +497,8 @@ async def serve(config: ServerConfig, config_file: Path | None = None) -> None:
     """
     token = read_token(Path(config.token_file))
     hide(token)
+    if config.otel:
+        tracing.enable(instance=config.name)
     is_group = config.files_group_readable
     # Libraries make files, too: the object store's client for one.
     os.umask(private.GROUP_UMASK if is_group else private.PRIVATE_UMASK)

@@ -56,6 +56,7 @@ from replitree.storage.parts.manifest import PartManifest
 from replitree.storage.rewrite.slices import Slice, cut, is_stream
 from replitree.storage.rewrite.staging import stage_slices
 from replitree.storage.schema.definition import TableDefinition
+from replitree.wire import tracing
 from replitree.wire.block_ids import token_block
 from replitree.wire.sent_batch import SentBatch
 from replitree.wire.upload_life import Writer
@@ -117,6 +118,13 @@ class TableInserter:
 
     def insert(self, data: Any, terms: Terms) -> InsertResult:
         """Insert rows: see `Table.insert`."""
+        with tracing.begin("insert", kind="client") as span:
+            span.note(table=self._definition.name, token=terms.token)
+            done = self._insert(data, terms)
+            span.note(outcome=done.outcome, index=done.index, rows=done.rows)
+            return done
+
+    def _insert(self, data: Any, terms: Terms) -> InsertResult:
         is_table = isinstance(data, pa.Table | pa.RecordBatch) and data.schema.equals(self._schema)
         if is_table and 0 < data.num_rows <= REQUEST_ROWS_MAX:
             # The replica checks the rows again.  This check comes before the bytes are counted and written: a damaged array

@@ -34,6 +34,7 @@ from typing_extensions import override
 from replitree.decoding import json_decoder
 from replitree.errors import NotAuthorized, ReplicaUnavailable, ReplitreeError, StoreError
 from replitree.tls import NO_FILES, Contexts, TlsFailed, TlsFiles, open_connection, refusal, split_address
+from replitree.wire import tracing
 from replitree.wire.errors_http import error_from
 from replitree.wire.ticket import TICKET_S, Ticket
 
@@ -282,7 +283,8 @@ class HttpClient:
         whole = False
         try:
             connection.settimeout(timeout_s)
-            _send(connection, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{self._headers}{head}", body, length)
+            lines = f"{self._headers}{head}{tracing.header()}"
+            _send(connection, f"{method} {path} HTTP/1.1\r\nHost: {host}\r\n{lines}", body, length)
             response.begin()
             yield response
             whole = response.isclosed() and not response.will_close

@@ -34,7 +34,9 @@ from replitree.replica.kit.config import ServerConfig
 from replitree.replica.table.table_replica import TableReplica
 from replitree.storage.parts.ipc_extent import Extent
 from replitree.tls import Contexts
+from replitree.wire import tracing
 from replitree.wire.sent_batch import SentBatch
+from replitree.wire.tracing import TracedSpan
 
 
 class FastPath:
@@ -100,10 +102,20 @@ class FastPath:
 
     def serve(self, head: Head, body: bytes, connection: ServedConnection) -> None:
         """Take a request; the connection gets the answer later, or at once when there is an error."""
+        span = tracing.begin("request", kind="server", traceparent=head.traceparent).attach()
+        span.note(table=head.table, action=head.action)
         try:
-            later = self._begin(head, body, connection)
+            self._serve(head, body, connection, span)
+        finally:
+            span.detach()
+
+    def _serve(self, head: Head, body: bytes, connection: ServedConnection, span: TracedSpan) -> None:
+        try:
+            later = self._begin(head, body, connection, span)
         except Exception as error:  # noqa: BLE001 - the gate knows what to say
             connection.answer(self._gate.answer_to(error, head.action))
+            span.failed(error)
+            span.end()
             later = None
         if later is None:
             self._inserts.bodies.held.give(head.length)
@@ -115,6 +127,8 @@ class FastPath:
                 answer = JsonAnswer(HTTPStatus.OK, await body_later)
             except Exception as error:  # noqa: BLE001 - the gate knows what to say
                 answer = self._gate.answer_to(error, head.action)
+                span.failed(error)
+            span.end()
             self._inserts.bodies.held.give(head.length)
             connection.answer(answer)
 
@@ -122,7 +136,9 @@ class FastPath:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _begin(self, head: Head, body: bytes, connection: ServedConnection) -> Awaitable[bytes] | None:
+    def _begin(
+        self, head: Head, body: bytes, connection: ServedConnection, span: TracedSpan
+    ) -> Awaitable[bytes] | None:
         """Begin a request; return its answer if it has to be waited for here, None if `_PendingInsert` will give it."""
         # A parameter that is there twice counts with its first value.
         query: dict[str, str] = {}
@@ -136,7 +152,7 @@ class FastPath:
         try:
             is_at_once = wish is None and not table.inserts.delay_s()
             if is_at_once and not isinstance(token, SentBatch) and is_quick(extent, len(table.definition.columns)):
-                _PendingInsert(self._gate, self._inserts, connection, table, token).begin(body, extent, overwrite)
+                _PendingInsert(self._gate, self._inserts, connection, table, token, span).begin(body, extent, overwrite)
                 return None
         except SchemaMismatch:
             # The table's columns may have changed, which only coordination knows: that takes a thread.
@@ -152,13 +168,20 @@ class _PendingInsert:
     """An insert that waits for its group."""
 
     def __init__(
-        self, gate: Gate, inserts: InsertRequests, connection: ServedConnection, table: TableReplica, token: str | None
+        self,
+        gate: Gate,
+        inserts: InsertRequests,
+        connection: ServedConnection,
+        table: TableReplica,
+        token: str | None,
+        span: TracedSpan,
     ) -> None:
         self._gate = gate
         self._inserts = inserts
         self._connection = connection
         self._table = table
         self._token = token
+        self._span = span
         self._loop = connection.loop
         self._began = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -179,7 +202,7 @@ class _PendingInsert:
         """Send the answer, on the loop."""
         if self._answered or pending.answer is None:
             return
-        self._end()
+        self._end(type(pending.answer).__name__.lower())
         self._table.meter.answered(pending.answer, pending.rows, self._loop.time() - self._began)
         try:
             known_as, differs = self._known_as, pending.differs
@@ -192,13 +215,14 @@ class _PendingInsert:
 
     def _late(self, timeout_s: float) -> None:
         if not self._answered:
-            self._end()
+            self._end("unknown")
             late = OutcomeUnknown(
                 f"no answer within {timeout_s:g} s; repeat the insert with the same token", self._known_as
             )
             self._connection.answer(self._gate.answer_to(late, INSERT))
 
-    def _end(self) -> None:
+    def _end(self, outcome: str) -> None:
         self._answered = True
+        self._span.end(token=self._known_as, outcome=outcome)
         if self._timer is not None:
             self._timer.cancel()

@@ -34,13 +34,14 @@ class Head:
     query: str
     authorization: str
     length: int
+    traceparent: str = ""
 
 
 def parse_head(head: bytes) -> Head | None:
     r"""Read a request's head, without the empty line at its end; None when the general server has to read it.
 
     >>> parse_head(b"POST /v1/tables/t/insert?token=a HTTP/1.1\r\nAuthorization: Bearer x\r\nContent-Length: 7")
-    Head(action='insert', table='t', query='token=a', authorization='Bearer x', length=7)
+    Head(action='insert', table='t', query='token=a', authorization='Bearer x', length=7, traceparent='')
     >>> parse_head(b"GET /health HTTP/1.1")
     """
     line, *rest = head.split(b"\r\n")
@@ -57,7 +58,8 @@ def parse_head(head: bytes) -> Head | None:
     if not (length.isdigit() and len(length) < 10):
         return None
     authorization = headers.get(b"authorization", b"").decode()
-    return Head(action, asked[2].decode(), (asked[4] or b"").decode(), authorization, int(length))
+    trace = headers.get(b"traceparent", b"").decode()
+    return Head(action, asked[2].decode(), (asked[4] or b"").decode(), authorization, int(length), trace)
 
 
 def is_request(head: bytes) -> bool:

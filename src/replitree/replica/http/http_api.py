@@ -27,6 +27,7 @@ from replitree.replica.http.received import RECEIVED, Received
 from replitree.replica.http.roles import permit
 from replitree.replica.http.sharded.http_joint import JointHandlers
 from replitree.replica.kit.tokens import Grant
+from replitree.wire import tracing
 from replitree.wire.ticket import Ticket
 
 
@@ -101,10 +102,16 @@ class HttpApi(Handlers):
         async def guarded(request: web.Request) -> web.StreamResponse:
             grant = None
             try:
-                if request.path != "/health":
+                if request.path == "/health":
+                    answer: web.StreamResponse = await handler(request)
+                else:
                     grant, ticket = self._gate.admit(request.headers.get("Authorization", ""))
                     self._permit(request, grant, ticket)
-                answer: web.StreamResponse = await handler(request)
+                    with tracing.begin(
+                        "request", kind="server", traceparent=tracing.traceparent_of(request.headers)
+                    ) as span:
+                        span.note(action=request.path.rpartition("/")[2], table=request.match_info.get("table"))
+                        answer = await handler(request)
             except (web.HTTPException, asyncio.CancelledError):
                 raise
             except ConnectionError:

@@ -66,6 +66,8 @@ class PendingInsert:
         Where its rows come from: it tells whether materialised views get them; another one than clients is alone.
     kind
         Only requests of an equal kind share a group.
+    traced
+        The span of its request (`tracing.current`), whose group is a step of it.
     waits
         It is answered when it is known what became of a quorum, after its group was committed.
     """
@@ -88,6 +90,7 @@ class PendingInsert:
     batch: SentBatch | None = None
     origin: InsertOrigin = FROM_CLIENTS
     kind: object = None
+    traced: object = None
 
     def give(self, answer: ClientAnswer) -> None:
         """Answer the request; only the first answer counts."""

@@ -55,6 +55,7 @@ from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.store_performer import StorePerformer
 from replitree.storage.parts.manifest import PartManifest
+from replitree.wire import tracing
 from replitree.wire.block_ids import block_of, content_block, token_block
 from replitree.wire.sent_batch import SentBatch
 
@@ -104,8 +105,8 @@ class Inserts:
         self._parts_count, self._parts_counted_at = 0, 0.0
         self._views = NO_VIEWS
         name, limits = context.replica.table.name, (context.config.group_rows_max, context.config.group_bytes_max)
-        self._committer = GroupCommitter(name, self._commit, self._unanswered, *limits)
-        self._uploads = GroupCommitter(f"{name}-uploads", self._commit, self._unanswered, *limits)
+        self._committer = GroupCommitter(name, self._commit_traced, self._unanswered, *limits)
+        self._uploads = GroupCommitter(f"{name}-uploads", self._commit_traced, self._unanswered, *limits)
 
     def delay_s(self) -> float:
         """Return how many seconds an insert has to wait because a partition has many parts.
@@ -335,9 +336,20 @@ class Inserts:
                 f" {sharded_name(self._context.replica.table.name)}, which writes to all shards that get rows"
             )
         self._availability.epoch()
+        pending.traced = tracing.current()
         if not committer.submit(pending):
             raise ReadOnly("the replica is shutting down or has too many inserts waiting; try another replica")
         return pending
+
+    def _commit_traced(self, group: Sequence[PendingInsert]) -> None:
+        """Insert one group, as a step of the requests in it."""
+        links = [each.traced for each in group[1:]] if tracing.is_on() else ()
+        with tracing.begin("group", parent=group[0].traced, links=links) as span:
+            replica = self._context.replica
+            span.note(
+                table=replica.table.name, replica=replica.name, requests=len(group), rows=sum(p.rows for p in group)
+            )
+            self._commit(group)
 
     def _commit(self, group: Sequence[PendingInsert]) -> None:
         """Insert one group by the stages of `replitree.protocol.program.inserter`."""

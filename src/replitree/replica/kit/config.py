@@ -154,6 +154,8 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_plain_replicas
         Whether this server, when it has one of the files above, also asks replicas that speak clear text: only while a cluster
         is changed over to TLS, one server after the other.
+    otel
+        Whether this process records spans of OpenTelemetry and exports them (`replitree.wire.tracing`).
     trace
         Folder for a trace of all commits of this process (`replitree.coordination.trace`); "" writes none.
     """
@@ -206,6 +208,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tls_ca: str = ""
     tls_clients: Literal["any", "with_certificate"] = "any"
     tls_plain_replicas: bool = False
+    otel: bool = False
     trace: str = ""
     files_group_readable: bool = False
     audit: bool = True

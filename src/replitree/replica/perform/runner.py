@@ -16,6 +16,7 @@ from replitree.coordination.port import Coordination
 from replitree.coordination.stamped import StampedCoordination
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core.stamps import GetStamped
+from replitree.wire import tracing
 from replitree.wire.identity import probe_owner
 
 T = TypeVar("T")
@@ -144,7 +145,17 @@ class Performer:
                 self._refused(check)
 
     def perform(self, effect: fx.Effect) -> Any:
-        """Perform one effect and return its outcome."""
+        """Perform one effect and return its outcome; within a span, what takes time is a span, too."""
+        if not tracing.is_inside() or (step := _traced(effect)) is None:
+            return self._perform(effect)
+        name, parts = step
+        with tracing.begin(name) as span:
+            span.note(parts=parts)
+            outcome = self._perform(effect)
+            span.note(outcome=None if isinstance(outcome, tuple) else type(outcome).__name__.lower())
+            return outcome
+
+    def _perform(self, effect: fx.Effect) -> Any:
         match effect:
             case (
                 fx.Get() | fx.GetMany() | fx.Exists() | fx.Children() | fx.ChildrenMany() | fx.NextNumber() | fx.Sync()
@@ -165,6 +176,24 @@ class Performer:
             case fx.ProbeOwner(value):
                 return probe_owner(value)
             case fx.Answer(request, answer):
+                if isinstance(answer, fx.Inserted):
+                    tracing.note(index=answer.index)
                 self._answer(request, answer)
                 return None
         return self._store(effect)
+
+
+def _traced(effect: fx.Effect) -> tuple[str, tuple[str, ...] | None] | None:
+    """Return the name of the span of an effect, and the parts that it is about; None: it gets none."""
+    match effect:
+        case fx.Stage():
+            return "stage", None
+        case fx.Commit():
+            return "commit", None
+        case fx.Publish(_, names):
+            return "publish", tuple(name for _, name in names)
+        case fx.FetchPart(part):
+            return "fetch", (part,)
+        case fx.FetchMany(fetches):
+            return "fetch", tuple(each.part for each in fetches)
+    return None

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from replitree.errors import CoordinationUnavailable, ReplitreeError, UnsupportedFormat
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Effect, Epoch, Exists, GetMany, LogIndex
 from replitree.protocol.core.entries import AlterEntry, FailEntry, MergeEntry, MutateEntry, SettleEntry, StorageEntry
+from replitree.protocol.core.layout import Replica
 from replitree.protocol.execute.execute import EXECUTE_ENTRIES_MAX
 from replitree.protocol.program import executor, puller
 from replitree.protocol.program.stages import (
@@ -42,6 +44,8 @@ from replitree.replica.perform.driver import Driver
 from replitree.replica.perform.look_ahead import LookAhead
 from replitree.replica.perform.progress import Lane
 from replitree.replica.perform.store_performer import StorePerformer
+from replitree.wire import tracing
+from replitree.wire.tracing import TracedSpan
 
 POLL_S = 10.0
 """The log's tail is looked at this often even if no watch fires."""
@@ -97,6 +101,7 @@ class Puller:
         self._epoch, self._begun = Epoch(0), 0
         # Of the entries that were read last; with an entry the version log notes when it was written.
         self._written_ms: dict[LogIndex, int] = {}
+        self._turn_ns: int | None = None
         self._driver = Driver(context.performer, self._remember, self._perform)
         self._thread = threading.Thread(target=self._run, name=f"pull-{context.replica.table.name}", daemon=True)
 
@@ -206,6 +211,7 @@ class Puller:
         progress = self._context.progress
         match effect:
             case AwaitPull():
+                self._turn_ns = time.time_ns() if tracing.is_on() else None
                 # `_run` has waited before this turn.
                 place = None if self._signal.reload_asked.is_set() else progress.place
                 self._signal.reload_asked.clear()
@@ -217,6 +223,8 @@ class Puller:
                 self._parts.old_parts.retire(left or ())
                 return None if left is None else self._parts.lacking
             case TakeIn(place, entries):
+                if entries and tracing.is_on():
+                    _span_of("pull", self._context.replica, entries, self._turn_ns).end()
                 # First: what a client hears of is remembered, also when this process is killed at once.
                 self._parts.versions.take_in(entries, place, self._written_ms)
                 # Before an executor sees the entries: it goes by whether there is a feed.
@@ -291,6 +299,7 @@ class Executor:
         self._count = EXECUTE_ENTRIES_MAX if lane is Lane.SMALL else 1
         self._epoch, self._batch, self._notes = Epoch(0), tuple[Queued, ...](), False
         self._held = ExitStack()
+        self._span = tracing.OFF
         self._driver = Driver(context.performer, self._remember, self._perform)
         name = f"execute-{lane.value}-{context.replica.table.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -336,6 +345,8 @@ class Executor:
                         results = item.change.added if isinstance(item.entry, MergeEntry | MutateEntry) else ()
                         self._held.enter_context(self._store_performer.holding_results(results))
                         self._notes = bool(view.opened)
+                        if tracing.is_on():
+                            self._span = _span_of("execute", self._context.replica, batch).attach()
                         return WorkTurn(epoch, view, batch)
                 raise _Stopping
             case GiveBack(_, done, postponed):
@@ -351,6 +362,8 @@ class Executor:
     def _give_back(self, done: tuple[LogIndex, ...] = (), postponed: tuple[Postponed, ...] = ()) -> None:
         context, batch = self._context, self._batch
         self._batch, self._notes = (), False
+        self._span.end(executed=[int(index) for index in done], postponed=[int(item.index) for item in postponed])
+        self._span = tracing.OFF
         try:
             self._held.close()
         except (ReplitreeError, OSError) as error:
@@ -368,6 +381,15 @@ class Executor:
         context = self._context
         perform = context.performer.perform
         return (self._appends.noting(context.replica.table, perform) if self._notes else perform)(effect)
+
+
+def _span_of(name: str, replica: Replica, entries: Sequence[Queued], start_ns: int | None = None) -> TracedSpan:
+    """Begin the span of a step of some entries, with all that finds them in the traces of other processes."""
+    span = tracing.begin(name, start_ns=start_ns)
+    parts = [part.name for item in entries[: tracing.LISTED_MAX] for part in item.change.added]
+    indexes = [int(item.index) for item in entries]
+    span.note(table=replica.table.name, replica=replica.name, indexes=indexes, parts=parts, entries=len(entries))
+    return span
 
 
 class _Stopping(Exception):

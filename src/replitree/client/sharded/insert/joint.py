@@ -81,6 +81,7 @@ from replitree.storage.parts.content_hash import content_hash, joined_hash
 from replitree.storage.rewrite.slices import cut
 from replitree.storage.schema.definition import TableDefinition
 from replitree.storage.schema.shard_definition import shard_definition
+from replitree.wire import tracing
 from replitree.wire.prepared_share import FilledView
 from replitree.wire.sent_batch import SentBatch
 
@@ -204,7 +205,11 @@ class JointInserter:
         if not held.rows.num_rows:
             return JointInsertResult(None, 0, "empty", terms.token)
         token = terms.batch or terms.token or f"content-{content_hash(held.rows, schema)}"
-        return self._insert_rows(held, token, terms)
+        with tracing.begin("insert", kind="client") as span:
+            span.note(table=self._definition.name, token=terms.token)
+            done = self._insert_rows(held, token, terms)
+            span.note(outcome=done.outcome, rows=done.rows)
+            return done
 
     def fill(self, rows: pa.Table, view: FilledView, token: str, timeout_s: float) -> JointInsertResult:
         """Insert the rows from before a materialised view, in the definition's schema, and mark it as filled: once.
