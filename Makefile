@@ -24,7 +24,7 @@ SET_UP := python3="$${PYTHON3:-$$(tools/find-python)}" && "$$python3" tools/set_
 PYTEST := $(BIN)/python -m pytest
 GATE   := --doctest-modules -m "not (slow or system or nightly)"
 
-.PHONY: help setup check test lint types layers collected unit searches system demo bench faults nemesis fuzz golden record nightly format clean
+.PHONY: help setup check test lint types layers collected unit searches system demo bench faults nemesis fuzz golden record lowest nightly format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -106,6 +106,9 @@ fuzz: $(READY)  ## feed everything that reads bytes with damaged and invented on
 record: $(READY)  ## explore every model, and keep what was counted in docs/results (ARGS="--seconds 3600": a slice; the next one goes on)
 	$(BIN)/python -m tests.verify.record --workers $(WORKERS) $(ARGS)
 
+lowest: $(READY)  ## the lowest versions that pyproject.toml allows, in an environment of their own, and a selection of tests
+	$(BIN)/python -m tools.lowest
+
 # The record comes first: models that have a line for the code as it is are not explored again.  A test simulates the seeds below 3,000.
 nightly: record  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1), fuzzing (INPUTS=1000000)
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m "(not system or nightly) and not recorded" --hypothesis-profile search --timeout 3600 tests
@@ -120,6 +123,7 @@ nightly: record  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=6
 	$(BIN)/python -m tests.damage.run --damages 10000 --seed $(SEED)
 	$(BIN)/python -m tests.machines.rounds.run --rounds 200 --seed $(SEED) --p50-max 1
 	$(BIN)/python -m tests.machines.rounds.run --rounds 200 --seed $(SEED) --p50-max 5 --store s3
+	$(MAKE) lowest
 
 # --- upkeep -------------------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from tests.project.source import BENCH, PROJECTS, PUBLISHED, ROOT, SOURCES
+from tools.lowest import EXTRAS, TESTS, lowest_versions, requirements_of_product
 
 PIN = re.compile(r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[A-Za-z0-9.!+]+)")
 
@@ -106,3 +107,17 @@ def test_what_only_a_checkout_has_can_not_be_uploaded(folder: Path) -> None:
 
 def test_console_script_starts_the_command_line() -> None:
     assert project()["project"]["scripts"] == {"replitree": "replitree.cli.main:main"}
+
+
+def test_every_requirement_of_the_product_has_a_lowest_version_that_is_tested() -> None:
+    assert len(lowest_versions(requirements_of_product())) >= len(project()["project"]["dependencies"]) + len(EXTRAS)
+    assert [name for name in TESTS if not (ROOT / name).exists()] == []
+
+
+def test_the_extras_that_the_documents_name_are_there() -> None:
+    named = set(
+        re.findall(r"replitree\[([a-z]+)\]", "\n".join(path.read_text() for path in (ROOT / "docs").glob("*.md")))
+    )
+    assert named | {"duckdb", "java", "otel", "polars", "spark", "verify"} <= set(
+        project()["project"]["optional-dependencies"]
+    )

@@ -19,6 +19,7 @@ import select
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from types import MappingProxyType
 from typing import Annotated
@@ -35,6 +36,9 @@ EXIT_FAILED = 1
 EXIT_BAD_INPUT = 2
 EXIT_BEHIND = 4
 EXIT_INTERRUPTED = 130
+
+COMPLETION = "_REPLITREE_COMPLETE"
+"""Variable by which a shell asks for the words that may continue a line; `replitree --show-completion` prints what asks."""
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a disk that is full."""
@@ -84,7 +88,7 @@ app = typer.Typer(
     cls=CliCommands,
     help="A replicated columnar table for PySpark: insert at any replica, read with Spark.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -119,6 +123,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # The process is ours, and the command as well: those of the benchmarks measure pandas, too.
     if arguments is None and not CliCommands.missing.keys() & set(given[:1]):
         leave_out_pandas()
+    if arguments is None and os.environ.get(COMPLETION):
+        # A line that can't be completed is none that a shell should hear an error of.
+        with suppress(ReplitreeError):
+            command_line().main(prog_name="replitree")
+        return EXIT_FAILED
     debug = "--debug" in given
     if debug:
         os.environ["REPLITREE_DEBUG"] = "1"

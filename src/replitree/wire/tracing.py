@@ -97,9 +97,10 @@ class _RecordedSpan(TracedSpan):
     @override
     def note(self, **facts: Fact) -> None:
         for name, value in facts.items():
-            if value is not None:
-                is_one = isinstance(value, str | int | float)
-                self._span.set_attribute(f"replitree.{name}", value if is_one else value[:LISTED_MAX])
+            if isinstance(value, str | int | float):
+                self._span.set_attribute(f"replitree.{name}", value)
+            elif value is not None:
+                self._span.set_attribute(f"replitree.{name}", value[:LISTED_MAX])
 
     @override
     def failed(self, error: BaseException) -> None:
