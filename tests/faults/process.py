@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from replitree.replica.kit.config import load_config
-from replitree.replica.server import main
+from replitree.replica.server_process import main
 from tests.faults.disk import INJECTED, Fault
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT

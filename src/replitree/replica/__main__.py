@@ -12,7 +12,7 @@ from replitree.lean import leave_out_pandas  # noqa: E402
 
 leave_out_pandas()
 
-from replitree.replica.server import main  # noqa: E402
+from replitree.replica.server_process import main  # noqa: E402
 
 if __name__ == "__main__":
     if len(sys.argv) != 3 or sys.argv[1] != "--config":

@@ -42,7 +42,7 @@ def server(config: Config = None, check: Check = False, schema: Schema = False, 
         return _check(path, Output(as_json))
     if as_json:
         raise BadInput("--json is for --check: a server logs as its setting log_format says")
-    from replitree.replica.server import main
+    from replitree.replica.server_process import main
 
     return main(str(path))
 
