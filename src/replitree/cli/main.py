@@ -119,15 +119,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         The exit status.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    # The process is ours, and the command as well: those of the benchmarks measure pandas, too.
-    if arguments is None and not CliCommands.missing.keys() & set(given[:1]):
-        leave_out_pandas()
     if arguments is None and os.environ.get(COMPLETION):
         # A line that can't be completed is none that a shell should hear an error of.
         with suppress(ReplitreeError):
             command_line().main(prog_name="replitree")
         return EXIT_FAILED
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # The process is ours, and the command as well: those of the benchmarks measure pandas, too.
+    if arguments is None and not CliCommands.missing.keys() & set(given[:1]):
+        leave_out_pandas()
     debug = "--debug" in given
     if debug:
         os.environ["REPLITREE_DEBUG"] = "1"
