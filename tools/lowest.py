@@ -26,7 +26,6 @@ TESTS = (
     "tests/test_decoding.py",
     "tests/cli/test_completion.py",
     "tests/cli/test_output.py",
-    "tests/cli/test_sql_duckdb.py",
     "tests/client/test_cluster.py",
     "tests/client/test_engines.py",
     "tests/client/test_insert.py",

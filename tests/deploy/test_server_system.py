@@ -73,7 +73,7 @@ def test_a_server_of_the_environment_tells_when_it_is_ready_and_ends_well(tmp_pa
         Collector() as collector,
     ):
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(60)
+        manager.settimeout(120)
         settings = {
             "NAME": "r1",
             "ZOOKEEPER": f"{zookeeper.url}/deployed",
@@ -95,16 +95,17 @@ def test_a_server_of_the_environment_tells_when_it_is_ready_and_ends_well(tmp_pa
         try:
             while b"READY=1" not in (told := manager.recv(4096)):
                 assert told.startswith(b"STATUS=")
-            with urlopen(f"http://127.0.0.1:{port}/health?ready", timeout=20) as answer:
+            with urlopen(f"http://127.0.0.1:{port}/health?ready", timeout=90) as answer:
                 assert answer.status == 200
-            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            token = {"Authorization": f"Bearer {TOKEN}"}
+            with urlopen(Request(f"http://127.0.0.1:{port}/metrics", headers=token), timeout=90) as answer:
                 assert sorted(named_metrics() - exposed(answer.read())) == []
-            asked = Request(f"http://127.0.0.1:{port}/v1/status", headers={"Authorization": f"Bearer {TOKEN}"})
-            with urlopen(asked, timeout=20) as answer:
+            asked = Request(f"http://127.0.0.1:{port}/v1/status", headers=token)
+            with urlopen(asked, timeout=90) as answer:
                 assert answer.status == 200
             server.send_signal(signal.SIGTERM)
             assert manager.recv(4096) == b"STOPPING=1"
-            _, log = server.communicate(timeout=60)
+            _, log = server.communicate(timeout=120)
         finally:
             server.kill()
             server.communicate()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.replica.inprocess import InProcessCluster, wait_for
+from tests.replica.inprocess import InProcessCluster, rows, wait_for
 
 
 def values(text: bytes, name: str) -> dict[str, float]:
@@ -35,3 +35,24 @@ def test_nothing_is_shown_of_a_table_that_was_dropped(cluster: InProcessCluster)
         connection.drop_table("t")
     for node in nodes:
         wait_for(lambda node=node: b'table="t"' not in node.request("GET", "/metrics")[1], "forgotten")  # type: ignore[misc]
+
+
+def test_gauges_of_alerts_follow_the_table(cluster: InProcessCluster) -> None:
+    node, table = cluster.nodes[0], '{table="t"}'
+    with cluster.connect() as connection:
+        for each in cluster.nodes:
+            each.table().maker.is_paused = True
+        for first in range(0, 30, 10):
+            connection.table("t").insert(rows(first))
+
+    def shown(name: str) -> float | None:
+        return values(node.request("GET", "/metrics")[1], f"replitree_{name}").get(table[1:-1])
+
+    wait_for(lambda: shown("partition_parts") == 3.0, "three parts")
+    wait_for(lambda: shown("merges_paused") == 1.0, "paused")
+    settings = node.table().definition.settings
+    assert (shown("parts_delay"), shown("parts_max")) == (settings.parts_delay, settings.parts_max)
+    for name in ("postponed_seconds", "unavailable_parts", "declared_lost_parts", "moving_tries", "store_problem"):
+        assert shown(name) == 0.0, name
+    node.table().lost_parts.reasons["all_0_0_0"] = "no replica sends it"
+    wait_for(lambda: shown("unavailable_parts") == 1.0, "unavailable")

@@ -126,6 +126,7 @@ def test_what_is_told_when_is_not_tried_before_and_misses_nothing_that_it_is_tol
     waits()
     assert puller.take(Lane.MAKING) == []
     assert [row["is_told"] for row in puller.progress.postponed()] == [True]
+    assert puller.progress.postponed_s() == 0.0
     puller.progress.tell()
     assert puller.take(Lane.MAKING) == [joined.index]
     puller.progress.tell()
@@ -138,6 +139,7 @@ def test_what_is_told_when_is_not_tried_before_and_misses_nothing_that_it_is_tol
     assert puller.take(Lane.MAKING) == [joined.index]
     puller.progress.release((joined,), (), {joined.index: "nobody has sent it"})
     assert [row["is_told"] for row in puller.progress.postponed()] == [False]
+    assert puller.progress.postponed_s() > 0.0
 
 
 def test_merges_and_mutations_do_not_hold_the_index_back() -> None:
