@@ -54,5 +54,3 @@ def test_gauges_of_alerts_follow_the_table(cluster: InProcessCluster) -> None:
     assert (shown("parts_delay"), shown("parts_max")) == (settings.parts_delay, settings.parts_max)
     for name in ("postponed_seconds", "unavailable_parts", "declared_lost_parts", "moving_tries", "store_problem"):
         assert shown(name) == 0.0, name
-    node.table().lost_parts.reasons["all_0_0_0"] = "no replica sends it"
-    wait_for(lambda: shown("unavailable_parts") == 1.0, "unavailable")
