@@ -12,6 +12,7 @@ from replitree.errors import CorruptPart, UnsupportedFormat
 from replitree.storage.parts.manifest import MANIFEST_FILE, ColumnStats, decode_manifest, read_manifest
 from replitree.storage.schema import definition
 from replitree.storage.schema.definition import decode_definition
+from replitree.storage.schema.retention import RowTtl
 from tests.formats.samples import DEFINITION, FROZEN
 
 SHARED = replace(DEFINITION, storage="s3://lake/tables?endpoint=https://store:8333")
@@ -69,6 +70,16 @@ def test_definition_of_a_table_with_a_change_feed_has_format_6() -> None:
     assert fed.encode_metadata() == metadata
     assert fed.feed_s == 86_400
     assert b"feed" not in DEFINITION.encode_metadata()
+
+
+def test_definition_of_a_table_whose_rows_go_or_that_has_bloom_filters_has_format_7() -> None:
+    metadata, columns = (FROZEN / "metadata-7.json").read_bytes(), (FROZEN / "columns-1.json").read_bytes()
+    going = replace(DEFINITION, keep="7d", feed="24h", ttl=RowTtl("t", "90d"), bloom=("s", "i64"))
+    assert decode_definition(metadata, columns) == going
+    assert going.encode_metadata() == metadata
+    assert b'"format":7' in replace(DEFINITION, bloom=("s",)).encode_metadata()
+    assert b"ttl" not in DEFINITION.encode_metadata()
+    assert b"bloom" not in DEFINITION.encode_metadata()
 
 
 def test_manifest_of_a_part_in_a_share_has_format_2() -> None:

@@ -105,7 +105,7 @@ def _nodes(definition: TableDefinition) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        (b'"format":1', b'"format":7'),
+        (b'"format":1', b'"format":8'),
         (b'"settings":{', b'"storage":"tiered(file:///x)","settings":{'),
         (b'"order_by":["k"]', b'"order_by":["gone"]'),
         (b'"month(d)"', b'"week(d)"'),

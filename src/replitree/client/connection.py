@@ -178,6 +178,8 @@ class Connection:
         storage: str = LOCAL,
         keep: str | None = None,
         feed: str | None = None,
+        ttl: str | None = None,
+        bloom: str | Sequence[str] = (),
         defaults: Mapping[str, str] | None = None,
         shard_by: str | Sequence[str] = (),
         shards: int | None = None,
@@ -213,6 +215,11 @@ class Connection:
             replica's own setting `old_parts_lifetime_s` says.
         feed
             For how long the change feed is kept (`Table.changes`): ``"24h"``.  By default there is none.
+        ttl
+            When rows are removed: ``"at + 90 days"``, of a column of the order key or of `partition_by`; see `Table.set_ttl`.
+            By default never.
+        bloom
+            Columns that get Bloom filters in the data files; see `Table.set_bloom`.
         defaults
             What inserts get that leave a column out: a literal of Spark SQL by the column's name, as in ``{"price": "0.5"}``.
         shard_by
@@ -258,7 +265,13 @@ class Connection:
             storage=with_url(self.catalog, storage),
             keep=keep or "",
             feed=feed or "",
+            ttl=ttl or "",
+            bloom=bloom,
         )
+        if definition.bloom:
+            from replitree.storage.parts.encodings import check_bloom
+
+            check_bloom(definition.bloom)
         if defaults:
             definition = with_defaults(definition, defaults)
         # The token is required before anything is created.

@@ -125,8 +125,9 @@ def _text(entry: Entry) -> str:
 
 
 def _retention(text: str) -> str:
-    keep, feed = read_retention(text)
-    return f"{keep or 'by default'}, the change feed {feed}" if feed else keep or "by default"
+    keep, feed, ttl = read_retention(text)
+    of_feed, of_rows = f", the change feed {feed}" if feed else "", f", rows until {ttl}" if ttl else ""
+    return f"{keep or 'by default'}{of_feed}{of_rows}"
 
 
 def _partitions(names: tuple[str, ...]) -> str:

@@ -142,6 +142,14 @@ def _work(replica: ReplicaStatus) -> Iterator[str]:
         waits = f"; {moves.waiting[0].part} waits: {moves.waiting[0].reason}" if moves.waiting else ""
         to_move = f"{counted(moves.parts_left, 'part')} ({byte_size(moves.bytes_left)})"
         yield f"has {to_move} to move to where {moves.storage} has them{waits}"
+    expiry = replica.expiry
+    if expiry is not None and expiry.last is not None:
+        last = expiry.last
+        gone = f"{counted(last.get('partitions_dropped', 0), 'partition')} dropped"
+        touched = f"rows of {counted(last.get('parts_touched', 0), 'part')} deleted"
+        yield f"looked at {last.get('at')} for rows before {last.get('bound')}: {gone}, {touched} ({expiry.ttl})"
+    if expiry is not None and expiry.reason:
+        yield f"removes no rows by {expiry.ttl}: {expiry.reason}"
     if replica.merges_paused:
         yield "merges nothing by itself: `replitree table resume-merges` lets it go on"
     if replica.old_parts:

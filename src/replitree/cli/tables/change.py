@@ -1,4 +1,4 @@
-"""`replitree table alter|storage|keep|feed|partitions|drop-partition|drop-blocks|truncate|mutations|…`: what changes.
+"""`replitree table alter|storage|keep|feed|ttl|bloom|partitions|drop-partition|drop-blocks|truncate|mutations|…`: what changes.
 
 A change is one entry of the log.  The exit status is 0 when it was finished, and 3 when it is in the log and was not finished
 in time: it goes on, and `replitree table mutations` shows how far it is.
@@ -14,11 +14,16 @@ import typer
 from replitree.cli.options import WAIT_S, ChangeOptions, Cluster, Name, Wait, Yes, check_name, on_cluster
 from replitree.cli.output import Output, byte_size, confirm, counted
 from replitree.errors import BadInput
+from replitree.storage.schema.retention import ttl_text
 
 if TYPE_CHECKING:
     from replitree.client import CommandResult, Table
+    from replitree.client.change.change_results import TtlPlan
     from replitree.client.read.partitions import PartitionInfo
     from replitree.storage.schema.definition import TableDefinition
+
+PARTITIONS_SHOWN = 10
+"""Partitions that a plan names."""
 
 Partition = Annotated[
     str, typer.Argument(metavar="PARTITION", help="Id of the partition, as `table partitions` shows it.")
@@ -35,6 +40,15 @@ Keep = Annotated[
     typer.Argument(metavar="TIME", help='As in "7 days" or 36h; default: old_parts_lifetime_s of each replica.'),
 ]
 Feed = Annotated[str | None, typer.Argument(metavar="TIME", help='As in 24h or "7 days"; off: no change feed is kept.')]
+Ttl = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TTL",
+        help='As in "at + 90 days": a column of the order key or the partitioning, and a time; off: never.',
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed now; change nothing.")]
+Bloom = Annotated[str | None, typer.Argument(metavar="COLUMNS", help="With commas between them; off: none.")]
 Mutated = Annotated[
     str,
     typer.Argument(metavar="INDEX", help="Of the mutation, as `table mutations` shows it; of a sharded table its id."),
@@ -116,6 +130,54 @@ def feed(table: Name, how: ChangeOptions, time: Feed = None) -> None:
             return
         result = handle.set_feed(time, command_id=how.command_id, timeout_s=how.wait)
     show(how.out, table, result, "keeps no change feed" if time == "off" else f"keeps its change feed for {time}")
+
+
+@on_cluster
+def ttl(table: Name, how: ChangeOptions, when: Ttl = None, dry_run: DryRun = False) -> None:
+    """Change when rows are removed by themselves, or show it."""
+    check_name(table)
+    with how.connect() as connection:
+        handle = connection.table(table)
+        if dry_run:
+            _show_plan(how.out, table, handle.plan_ttl(when))
+            return
+        if when is None:
+            now = ttl_text(handle.definition.ttl)
+            how.out.result({"table": table, "ttl": now}, now or "off")
+            return
+        result = handle.set_ttl(when, command_id=how.command_id, timeout_s=how.wait)
+    show(how.out, table, result, "keeps all rows" if when == "off" else f"removes rows by {when}")
+
+
+def _show_plan(out: Output, table: str, plan: TtlPlan) -> None:
+    import msgspec
+
+    named = ", ".join(plan.partitions[:PARTITIONS_SHOWN])
+    more = ", …" if len(plan.partitions) > PARTITIONS_SHOWN else ""
+    whole = f"{counted(len(plan.partitions), 'partition')} with {counted(plan.rows_dropped, 'row')}"
+    lines = [
+        f"{table}: rows before {plan.bound} would be removed now",
+        f"dropped: {whole}{f' ({named}{more})' if named else ''}",
+        f"deleted: rows of {counted(plan.parts_touched, 'part')} where {plan.where}",
+    ]
+    if plan.unread:
+        lines.append(f"not judged: {counted(plan.unread, 'part')} that the replica does not have whole")
+    out.result({"table": table, **msgspec.to_builtins(plan)}, "\n".join(lines))
+
+
+@on_cluster
+def bloom(table: Name, how: ChangeOptions, columns: Bloom = None) -> None:
+    """Change which columns get Bloom filters in data files, or show it."""
+    check_name(table)
+    with how.connect() as connection:
+        handle = connection.table(table)
+        if columns is None:
+            now = handle.definition.bloom
+            how.out.result({"table": table, "bloom": list(now)}, ", ".join(now) or "off")
+            return
+        result = handle.set_bloom(columns, command_id=how.command_id, timeout_s=how.wait)
+    done = "writes no Bloom filters" if columns == "off" else f"writes Bloom filters of {columns} from now on"
+    show(how.out, table, result, done)
 
 
 @on_cluster
@@ -257,6 +319,8 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "storage": storage,
     "keep": keep,
     "feed": feed,
+    "ttl": ttl,
+    "bloom": bloom,
     "partitions": partitions,
     "drop-partition": drop_partition,
     "drop-blocks": drop_blocks,

@@ -13,6 +13,7 @@ from replitree.cli.output import confirm, counted
 from replitree.cli.tables import aside, change, changes, tag
 from replitree.cli.tables.files import find_source, open_rows
 from replitree.errors import BadInput
+from replitree.storage.schema.retention import ttl_text
 
 if TYPE_CHECKING:
     from replitree.client.table import Table
@@ -78,6 +79,20 @@ Feed = Annotated[
 ]
 
 
+Ttl = Annotated[
+    str | None,
+    typer.Option(
+        "--ttl",
+        metavar="TTL",
+        help='When rows are removed, as in "at + 90 days": a column of --order-by or --partition-by, and a time.',
+        show_default="never",
+    ),
+]
+Bloom = Annotated[
+    list[str] | None,
+    typer.Option("--bloom", metavar="COLUMNS", help="Write Bloom filters of these; commas between them."),
+]
+
 ShardBy = Annotated[
     list[str] | None,
     typer.Option(
@@ -113,6 +128,8 @@ def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
     storage: Storage = "local",
     keep: Keep = None,
     feed: Feed = None,
+    ttl: Ttl = None,
+    bloom: Bloom = None,
     shard_by: ShardBy = None,
     shards: Shards = None,
     buckets: Buckets = None,
@@ -128,6 +145,7 @@ def create(  # noqa: PLR0913, PLR0917 - each is an option of the command
     order, partition, chosen = _split(order_by), _split(partition_by), parse_settings(settings or [])
     known = "local" if is_named(storage) else storage
     keys: dict[str, Any] = {"order_by": order, "partition_by": partition, "settings": chosen, "policy": policy}
+    keys |= {"ttl": ttl or "", "bloom": _split(bloom)}
     define_table(name, columns, **keys, storage=known, keep=keep or "", feed=feed or "")
     with at.connect() as connection:
         sharding: dict[str, Any] = {"shards": shards, "buckets": buckets, "replicas": replicas}
@@ -162,7 +180,11 @@ def show(name: Name, at: Cluster) -> None:
     order, partition = ", ".join(value["order_by"]), ", ".join(value["partition_by"])
     keys = {"order by": order or "nothing", "partition by": partition or "nothing", "policy": value["policy"]}
     keys["storage"], keys["keep"] = value["storage"], value["keep"] or "old_parts_lifetime_s of each replica"
-    keys["feed"] = value["feed"] or "off"
+    keys["feed"], keys["ttl"], keys["bloom"] = (
+        value["feed"] or "off",
+        value["ttl"] or "off",
+        ", ".join(value["bloom"]) or "off",
+    )
     if "shards" in value:
         keys["shard by"], keys["buckets"] = ", ".join(value["shard_by"]), value["buckets"]
     out.fields(f"table {name}", {**keys, **value["settings"]})
@@ -273,6 +295,8 @@ def describe(definition: TableDefinition) -> dict[str, Any]:
         "storage": definition.storage,
         "keep": definition.keep,
         "feed": definition.feed,
+        "ttl": ttl_text(definition.ttl),
+        "bloom": list(definition.bloom),
         "schema_version": definition.schema_version,
         "settings": {name: getattr(definition.settings, name) for name in definition.settings.__struct_fields__},
     }

@@ -30,7 +30,7 @@ from replitree.client.admin.doctor_state import (
 from replitree.client.admin.moving import moving_tables
 from replitree.client.change.change_results import Mutation
 from replitree.client.change.views import open_backfills
-from replitree.client.transport.answers import PostponedEntry, check_token, moves_in, piece
+from replitree.client.transport.answers import PostponedEntry, check_token, expiry_in, moves_in, piece
 from replitree.client.transport.catalog import Catalog
 from replitree.client.transport.http import HttpClient
 from replitree.client.transport.standing import ReplicaStanding
@@ -254,6 +254,7 @@ def _replicas(catalog: Catalog, name: str, facts: Facts, said: dict[str, _Answer
             old_bytes=int(found.get("old_bytes") or 0),
             old_since_s=found.get("old_since_s"),
             moving=moves_in(found.get("moving")),
+            expiry=expiry_in(found.get("expiry")),
             leases=int(found.get("leases") or 0),
             tagged_parts=int(found.get("tagged_parts") or 0),
             tagged_bytes=int(found.get("tagged_bytes") or 0),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from replitree.client.admin.moving import MovingTable
-from replitree.client.transport.answers import MoveStatus, PostponedEntry
+from replitree.client.transport.answers import ExpiryStatus, MoveStatus, PostponedEntry
 from replitree.client.transport.standing import ReplicaMark
 from replitree.wire.consumer_status import ConsumerStatus
 
@@ -154,6 +154,8 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
         Bytes of those of them that only consumers of the feed keep, and the consumers as it has seen them last.
     moving
         What it has to move between its disk and the table's object store; None: the table has no store.
+    expiry
+        What it says of the removal of rows; None: the rows of the table stay.
     """
 
     name: str
@@ -184,6 +186,7 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     consumer_bytes: int = 0
     consumers: tuple[ConsumerStatus, ...] = ()
     moving: MoveStatus | None = None
+    expiry: ExpiryStatus | None = None
 
     @property
     def answers(self) -> bool:

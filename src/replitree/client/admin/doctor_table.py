@@ -56,6 +56,7 @@ def examine_table(table: TableState) -> Iterator[DoctorFinding]:
         yield from _parts(table)
         yield from _feed(table)
         yield from _consumers(table)
+        yield from _expiry(table)
         for view in table.open_backfills:
             yield DoctorFinding(
                 Severity.NOTICE,
@@ -252,6 +253,31 @@ def _consumers(table: TableState) -> Iterator[DoctorFinding]:
                 "let its reader go on, before its hold ends and what it has not read is deleted; or drop it",
                 table.name,
             )
+
+
+def _expiry(table: TableState) -> Iterator[DoctorFinding]:
+    told = {replica.name: replica.expiry for replica in table.replicas if replica.serves and replica.expiry is not None}
+    # Without a reason a replica removes rows, or has nothing to remove.
+    if not told or not all(each.reason for each in told.values()):
+        return
+    leader = table.leaders[0] if table.leaders else ""
+    if leader in told:
+        reason, advice = told[leader].reason, "remove the cause; until then these rows are shown, and take room"
+        # A follower says that another replica leads: the leader has just begun, and says so at its next look.
+        if "leads, and removes them" in reason:
+            return
+    else:
+        reason = "no replica leads"
+        advice = (
+            f"replitree table resume-merges {sharded_name(table.name)}, if merges are paused; see which replica leads"
+        )
+    yield DoctorFinding(
+        Severity.NOTICE,
+        "ttl-idle",
+        f"rows of {table.name} that are past its ttl are not removed: {reason}",
+        advice,
+        table.name,
+    )
 
 
 def _parts(table: TableState) -> Iterator[DoctorFinding]:

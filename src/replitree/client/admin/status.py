@@ -15,7 +15,15 @@ import msgspec
 
 from replitree.client.admin.moving import MovingTable, moving_tables
 from replitree.client.change.views import open_backfills
-from replitree.client.transport.answers import MoveStatus, PostponedEntry, check_token, moves_in, piece
+from replitree.client.transport.answers import (
+    ExpiryStatus,
+    MoveStatus,
+    PostponedEntry,
+    check_token,
+    expiry_in,
+    moves_in,
+    piece,
+)
 from replitree.client.transport.catalog import Catalog, ReplicaInfo
 from replitree.client.transport.hosting import placed_on
 from replitree.client.transport.http import HttpClient
@@ -104,6 +112,8 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         The indexes of the inserts whose quorum is open, as far as it has pulled.
     moving
         What it has to move between its disk and the table's object store; None: the table has no store.
+    expiry
+        What it says of the removal of rows; None: the rows of the table stay.
     """
 
     name: str
@@ -135,6 +145,7 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     lacking: tuple[str, ...] = ()
     open_inserts: tuple[int, ...] = ()
     moving: MoveStatus | None = None
+    expiry: ExpiryStatus | None = None
     without_checksums: int = 0
     without_digest: int = 0
 
@@ -320,6 +331,7 @@ def _replica_status(
         lacking=piece(said.get("lacking"), tuple[str, ...], ()),
         open_inserts=piece(said.get("open_inserts"), tuple[int, ...], ()),
         moving=moves_in(said.get("moving")),
+        expiry=expiry_in(said.get("expiry")),
         without_checksums=piece(said.get("without_checksums"), int, 0),
         without_digest=piece(said.get("without_digest"), int, 0),
     )

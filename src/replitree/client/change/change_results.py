@@ -79,6 +79,33 @@ class MutationList(msgspec.Struct, frozen=True):
     mutations: tuple[Mutation, ...]
 
 
+class TtlPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a `ttl` would remove now, as a replica that was asked sees the table.
+
+    Attributes
+    ----------
+    bound
+        Rows before this moment go, in UTC.
+    where
+        The condition of a row that goes.
+    partitions
+        Those that are dropped as a whole.
+    rows_dropped
+        How many rows are in them.
+    parts_touched
+        How many parts of other partitions may have rows that are deleted.
+    unread
+        How many parts could not be judged, because they are not whole on the replica.
+    """
+
+    bound: str
+    where: str
+    partitions: tuple[str, ...] = ()
+    rows_dropped: int = 0
+    parts_touched: int = 0
+    unread: int = 0
+
+
 class Killed(msgspec.Struct, frozen=True):
     """What became of the killing of a mutation: so many parts stay as they were; the others are done."""
 

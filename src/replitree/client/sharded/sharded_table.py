@@ -44,13 +44,14 @@ from replitree.protocol.sharded.places import shard_number
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
 from replitree.storage.schema.columns import UTC
 from replitree.storage.schema.definition import TableDefinition
+from replitree.storage.schema.retention import ttl_text
 from replitree.storage.schema.shard_definition import shard_definition
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from replitree.client.change.change_results import Killed, Mutation, OptimizeResult
+    from replitree.client.change.change_results import Killed, Mutation, OptimizeResult, TtlPlan
     from replitree.client.read.partitions import PartitionInfo
     from replitree.client.sharded.insert.joint import JointInserter, JointInsertResult
 
@@ -448,6 +449,11 @@ class ShardedTable(ShardedConsumerTable, ShardedViewsTable, ShardedAsideTable):
     @override
     def _command(self, verb: str, body: dict[str, Any], command_id: str | None, timeout_s: float) -> CommandResult:
         return self._commands.command(verb, body, command_id, timeout_s)
+
+    @override
+    def plan_ttl(self, ttl: str | None = None) -> TtlPlan:
+        """Return what a `ttl` would remove now of all shards; as of `Table.plan_ttl`."""
+        return self._commands.plan_ttl(ttl or ttl_text(self._definition.ttl))
 
     @override
     def delete(

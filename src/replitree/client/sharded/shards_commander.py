@@ -25,7 +25,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from replitree.client.change.change_results import Killed, Mutation, MutationList
+from replitree.client.change.change_results import Killed, Mutation, MutationList, TtlPlan
 from replitree.client.change.changing import LOOK_S
 from replitree.client.change.command import CommandResult, check_id
 from replitree.client.sharded.side_by_side import SideBySide
@@ -140,6 +140,29 @@ class ShardsCommander:
             for its in by_id.values()
         ]
         return tuple(sorted(found, key=lambda each: each.finished))
+
+    def plan_ttl(self, ttl: str) -> TtlPlan:
+        """Return what a `ttl` would remove now of all shards; the bound is the lowest one that a replica gives.
+
+        Raises
+        ------
+        BadInput
+            The table can't have it.
+        Unavailable
+            A shard can't be asked.
+        """
+
+        def ask(shard: ShardTable) -> TtlPlan:
+            return shard.commander.ask("POST", "ttl/plan", TtlPlan, {"ttl": ttl}, timeout_s=LOOK_S)[1]
+
+        plans = self._beside.each(ask, self._shards())
+        return msgspec.structs.replace(
+            min(plans, key=lambda each: each.bound),
+            partitions=tuple(sorted({partition for each in plans for partition in each.partitions})),
+            rows_dropped=sum(each.rows_dropped for each in plans),
+            parts_touched=sum(each.parts_touched for each in plans),
+            unread=sum(each.unread for each in plans),
+        )
 
     def kill(self, command_id: str, timeout_s: float) -> Killed:
         """Let the parts that a mutation has not reached stay as they are, in every shard.

@@ -64,6 +64,27 @@ class MoveStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[MoveWaiting, ...] = ()
 
 
+class ExpiryStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica says of the rows that it removes because their time is over.
+
+    Attributes
+    ----------
+    ttl
+        When rows are removed.
+    reason
+        Why it removes none now; empty: it does.
+    interval_s
+        Seconds from one removal to the next; 0: it never removes any.
+    last
+        What it removed last: the time, the bound, the partitions, the condition, the log index; None: nothing since it began.
+    """
+
+    ttl: str
+    reason: str = ""
+    interval_s: int = 0
+    last: dict[str, Any] | None = None
+
+
 def check_token(heard: Sequence[object]) -> None:
     """Raise when all servers that answered refused the token: then their state is unknown, and not that they are down.
 
@@ -93,6 +114,14 @@ def piece(value: object, kind: type[T], otherwise: T) -> T:
     except msgspec.ValidationError:
         # A replica of another version may mean something else by this field.
         return otherwise
+
+
+def expiry_in(value: object) -> ExpiryStatus | None:
+    """Return what a replica says of the removal of rows; None when it says nothing, as one whose rows stay."""
+    try:
+        return converted(value, ExpiryStatus | None)
+    except msgspec.ValidationError:
+        return None
 
 
 def moves_in(value: object) -> MoveStatus | None:

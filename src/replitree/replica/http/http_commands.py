@@ -87,6 +87,20 @@ class SetFeedBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str | None = None
 
 
+class TtlBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a change of when rows are removed; "": never."""
+
+    ttl: str
+    id: str | None = None
+
+
+class BloomBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Body of a change of the columns that have Bloom filters."""
+
+    columns: tuple[str, ...]
+    id: str | None = None
+
+
 class OptimizeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Body of an optimize."""
 
@@ -168,6 +182,9 @@ class CommandHandlers(Handlers):
             web.post(f"{table}/storage", self._set_storage),
             web.post(f"{table}/keep", self._set_keep),
             web.post(f"{table}/feed", self._set_feed),
+            web.post(f"{table}/ttl", self._set_ttl),
+            web.post(f"{table}/ttl/plan", self._plan_ttl),
+            web.post(f"{table}/bloom", self._set_bloom),
             web.post(f"{table}/optimize", self._optimize),
             web.post(f"{table}/merges/{{wish:pause|resume}}", self._pause_or_resume),
             web.post(f"{table}/tags", self._tag),
@@ -233,6 +250,25 @@ class CommandHandlers(Handlers):
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, SetFeedBody)
         appended, _ = await asyncio.to_thread(table.commands.set_feed, body.feed, body.id)
+        return json_response(await _became(table, appended, wait_s))
+
+    async def _set_ttl(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, TtlBody)
+        appended, _ = await asyncio.to_thread(table.commands.set_ttl, body.ttl, body.id)
+        return json_response(await _became(table, appended, wait_s))
+
+    async def _plan_ttl(self, request: web.Request) -> web.Response:
+        """Say what would be removed now by a `ttl`."""
+        table = self._table(request)
+        body = await read_body(request, TtlBody)
+        plan = await asyncio.to_thread(table.expiry.plan, body.ttl)
+        return json_response(plan.summary())
+
+    async def _set_bloom(self, request: web.Request) -> web.Response:
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
+        body = await read_body(request, BloomBody)
+        appended, _ = await asyncio.to_thread(table.commands.set_bloom, body.columns, body.id)
         return json_response(await _became(table, appended, wait_s))
 
     async def _command(self, request: web.Request) -> web.Response:

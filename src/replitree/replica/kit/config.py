@@ -124,6 +124,9 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     carry_moves_after_s
         Seconds without progress after which this server carries the moves of buckets of a sharded table on by itself
         (`replitree.replica.shard_moves`); 0: it never does.
+    ttl_interval_s
+        Seconds, whole ones, from one removal of rows past a table's `ttl` to the next (`replitree.replica.parts.expiry`); 0:
+        this server removes none.
     shared_cache_bytes
         How many bytes of copies of such a table's objects stay on the disk for readers, for each table.
     stores
@@ -201,6 +204,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zero_copy: bool = True
     move_threads: _Positive = 2
     carry_moves_after_s: _Seconds = 60.0
+    ttl_interval_s: Annotated[int, msgspec.Meta(ge=0)] = 3600
     shared_cache_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 << 30
     test_cluster: bool = False
     tls_certificate: str = ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from replitree.coordination.port import Coordination
@@ -110,8 +109,7 @@ class Definitions:
             # Columns and storage change independently: each is taken over only where it is newer.
             newer = found if found.schema_version > self.current.schema_version else self.current
             is_moved = metadata.version > self._storage_version
-            settings = found if is_moved else self.current
-            newer = replace(newer, storage=settings.storage, keep=settings.keep, feed=settings.feed)
+            newer = newer.with_settings_of(found if is_moved else self.current)
             if newer != self.current:
                 if self._root is not None:
                     try:
@@ -134,7 +132,7 @@ class Definitions:
             self._wanted = max(self._wanted, version)
 
     def expect_storage(self) -> None:
-        """Note that the storage policy, or for how long old parts stay, was changed; `catch_up` reads it."""
+        """Note that the storage policy, the retention or the Bloom filters were changed; `catch_up` reads it."""
         with self._lock:
             self._changes_noted += 1
 

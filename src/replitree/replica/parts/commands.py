@@ -61,8 +61,8 @@ from replitree.replica.perform.context import TableContext
 from replitree.replica.perform.driver import Driver
 from replitree.storage.disk.store import PartStore
 from replitree.storage.parts.manifest import is_partition_id
-from replitree.storage.schema.definition import TableDefinition, decode_definition
-from replitree.storage.schema.retention import parse_feed, parse_keep, written_retention
+from replitree.storage.schema.definition import TableDefinition, check_new, decode_definition
+from replitree.storage.schema.retention import parse_feed, parse_keep, parse_ttl, ttl_text, written_retention
 from replitree.storage.schema.storage_policy import LOCAL, StorageKind, parse_storage
 
 if TYPE_CHECKING:
@@ -375,6 +375,23 @@ class Commands:
         known = self._find(wanted) if command_id is not None else None
         return self._change_settings(wanted, known, lambda before: replace(before, feed=asked), says_retention=True)
 
+    def set_ttl(self, ttl: str, command_id: str | None) -> tuple[Appended, TableDefinition]:
+        """Append a change of when rows are removed, empty: never; return and errors as `set_keep`."""
+        asked, wanted = parse_ttl(ttl), _id(command_id)
+        known = self._find(wanted) if command_id is not None else None
+        return self._change_settings(
+            wanted, known, lambda before: check_new(replace(before, ttl=asked)), says_retention=True
+        )
+
+    def set_bloom(self, columns: tuple[str, ...], command_id: str | None) -> tuple[Appended, TableDefinition]:
+        """Append a change of the columns that have Bloom filters; return and errors as `set_keep`."""
+        from replitree.storage.parts.encodings import check_bloom
+
+        wanted = _id(command_id)
+        check_bloom(columns)
+        known = self._find(wanted) if command_id is not None else None
+        return self._change_settings(wanted, known, lambda before: check_new(replace(before, bloom=columns)))
+
     def _change_settings(
         self,
         command: fx.EntryId,
@@ -438,7 +455,9 @@ class Commands:
         if says_retention:
             # Replicas that do not know `keep` stop before an entry in format 2; those that do not know `feed`, at the node
             # `metadata`.
-            entry = structs.replace(entry, format=2, keep=written_retention(after.keep, after.feed))
+            entry = structs.replace(
+                entry, format=2, keep=written_retention(after.keep, after.feed, ttl_text(after.ttl))
+            )
         settings: Callable[[bytes], bytes] | None = None
         if change is not None:
             columns, changed = before.encode_columns(), change

@@ -69,6 +69,7 @@ def status_of(table: TableReplica) -> dict[str, object]:
             for result, running in sorted(table.maker.running().items())
         ],
         "moving": table.mover.status(),
+        "expiry": table.expiry.status(),
         "old_since_s": table.old_parts.oldest_s(),
         **table.old_parts.sizes(),
         "feed_missing": feed_missing,

@@ -33,6 +33,7 @@ from replitree.replica.kit.definitions import Definitions
 from replitree.replica.kit.old_parts import OldParts
 from replitree.replica.parts.checker import Checker
 from replitree.replica.parts.commands import Commands
+from replitree.replica.parts.expiry import Expiry
 from replitree.replica.parts.followed_storage import FollowedStorage
 from replitree.replica.parts.making import Maker
 from replitree.replica.parts.merges import Merges
@@ -151,7 +152,10 @@ class TableReplica:
         self.end_of_log, naming = EndOfLog(self.performer, self.progress), Naming(context, availability)
         self.tagging = Tagging(context, parts, self.snapshots, naming)
         self.consuming = Consuming(context, parts, self.snapshots, naming, lambda: self.feeds)
-        self.mover = Mover(context, parts, availability, storage, self.leader, self.commands)
+        self.mover, self.expiry = (
+            Mover(context, parts, availability, storage, self.leader, self.commands),
+            Expiry(context, parts, availability, lambda: self.leader.leader, self.commands),
+        )
         self.mending = Mending(context, parts, availability, sources, self.lost_parts, self.mover)
         self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
         keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.prepared_rows, self.uploads, storage)
@@ -265,6 +269,7 @@ class TableReplica:
         self.cleaner.start()
         self.checker.start()
         self.mover.start()
+        self.expiry.start()
 
     def stop(self, timeout_s: float) -> None:
         """Finish the inserts that wait, then stop every thread."""
@@ -277,6 +282,7 @@ class TableReplica:
         self.cleaner.join(timeout_s)
         self.checker.close(timeout_s)
         self.mover.join(timeout_s)
+        self.expiry.join(timeout_s)
         self.puller.join(timeout_s)
         for executor in self._executors:
             executor.join(timeout_s)

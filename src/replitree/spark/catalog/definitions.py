@@ -18,7 +18,10 @@ FROM_SPARK = frozenset({"provider", "owner"})
 CLUSTER = "cluster_by("
 """How Spark hands over the columns of ``CLUSTER BY``."""
 
-DEFINITION = ("feed", "keep", "order_by", "policy", "shard_by", "storage")
+DEFINITION = ("bloom", "feed", "keep", "order_by", "policy", "shard_by", "storage", "ttl")
+
+CHANGED = ("bloom", "feed", "keep", "storage", "ttl")
+"""Properties of `DEFINITION` that can be changed."""
 
 OF_SHARDED = ("buckets", "replicas", "shards")
 """Whole numbers that a sharded table has beside ``shard_by``."""
@@ -27,8 +30,8 @@ OF_SHARDED = ("buckets", "replicas", "shards")
 def create(connection: Connection, request: PlannerRequest) -> None:
     """Create a table: its columns are Spark's DDL, its partition transforms as Spark writes them (``bucket(16, k)``).
 
-    Properties are ``feed``, ``keep``, ``order_by``, ``policy``, ``storage``, and settings of `TableSettings`; of a sharded
-    table also ``shard_by``, ``shards``, ``buckets`` and ``replicas``.
+    Properties are ``bloom``, ``feed``, ``keep``, ``order_by``, ``policy``, ``storage``, ``ttl``, and settings of
+    `TableSettings`; of a sharded table also ``shard_by``, ``shards``, ``buckets`` and ``replicas``.
 
     Raises
     ------
@@ -60,6 +63,8 @@ def create(connection: Connection, request: PlannerRequest) -> None:
         storage=given.get("storage", LOCAL),
         keep=given.get("keep"),
         feed=given.get("feed"),
+        ttl=given.get("ttl"),
+        bloom=given.get("bloom", ""),
         settings={key: int(value) for key, value in given.items() if key in settings} or None,
         defaults=request.defaults,
         shard_by=given.get("shard_by", ()),
@@ -73,16 +78,20 @@ def alter(table: Table, request: PlannerRequest) -> None:
     Raises
     ------
     BadInput
-        A property is not ``feed``, ``keep`` or ``storage``, or a property or the change of a column is wrong.
+        A property is none of `CHANGED`, or a property or the change of a column is wrong.
     """
     for key in request.properties:
-        if key not in ("feed", "keep", "storage"):
-            raise BadInput(f"property {key!r} can't be changed, feed, keep and storage can: fill another table")
+        if key not in CHANGED:
+            raise BadInput(f"property {key!r} can't be changed, {', '.join(CHANGED)} can: fill another table")
+    if "bloom" in request.properties:
+        table.set_bloom(request.properties["bloom"])
     if "feed" in request.properties:
         table.set_feed(request.properties["feed"])
     if "keep" in request.properties:
         table.set_keep(request.properties["keep"])
     if "storage" in request.properties:
         table.set_storage(request.properties["storage"] or LOCAL)
+    if "ttl" in request.properties:
+        table.set_ttl(request.properties["ttl"])
     if request.sql:
         table.alter(request.sql)

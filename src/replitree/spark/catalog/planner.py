@@ -83,6 +83,7 @@ from replitree.spark.store.located import is_local_master
 from replitree.spark.store.remote import remote_files, remote_options
 from replitree.storage.schema.definition import Transform, TransformKind
 from replitree.storage.schema.merge_policy import PLAIN
+from replitree.storage.schema.retention import ttl_text
 from replitree.storage.sql.predicate_parser import parse_predicate
 
 LEASE_FRESH_S = FRAME_LEASE_S / 2
@@ -381,6 +382,8 @@ class Planner:
             "storage": definition.storage,
             "keep": definition.keep,
             "feed": definition.feed,
+            "ttl": ttl_text(definition.ttl),
+            "bloom": ", ".join(definition.bloom),
             "schema_version": str(definition.schema_version),
         }
         # With which options the JVM opens the files.  They hold secrets.

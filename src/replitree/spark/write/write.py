@@ -161,6 +161,12 @@ def writer_options(definition: TableDefinition) -> dict[str, str]:
         # Histograms of sizes that no reader of ours looks at: another 5 %.
         "parquet.size.statistics.enabled": "false",
         "maxRecordsPerFile": "0",
+        # As many values as a row group can have; Spark sizes the filters by this number.
+        **{f"parquet.bloom.filter.enabled#{name}": "true" for name in definition.bloom},
+        **{
+            f"parquet.bloom.filter.expected.ndv#{name}": str(definition.settings.row_group_rows)
+            for name in definition.bloom
+        },
     }
 
 

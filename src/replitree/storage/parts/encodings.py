@@ -10,19 +10,24 @@ Guarantees: Spark's vectorised reader reads what is chosen here, and no reader t
 * A dictionary where a sample shows that values repeat: on a column without repetition it costs three times the writing and then
   falls back.
 * Differences (DELTA_BINARY_PACKED) for whole numbers of the order key, which hardly grow from row to row.
+* The order key as the file's `sorting_columns`: readers may skip, join and aggregate by it.  It ends before a floating-point
+  column, of which Parquet does not say where NaN stands.
+* Bloom filters of the columns that the table says (`TableDefinition.bloom`), where the installed pyarrow can write them.  A
+  writer that can't leaves them out: readers need none.
 * No statistics for a floating-point column that has NaN.  Parquet's minimum and maximum leave NaN out, and Spark, for which
   NaN is above every number, prunes by them all the same: ``where("v > 1")`` would not find the NaN rows (so does Spark 4.3.0).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from replitree.errors import BadInput
 from replitree.storage.schema.definition import TableDefinition
 
 SAMPLE_ROWS = 4096
@@ -56,9 +61,65 @@ def writer_options(
         "write_page_index": True,
         "write_page_checksum": definition.is_shared,
         "store_schema": False,
+        "sorting_columns": _sorting_columns(rows.schema, definition),
+        **_bloom_filters(rows, definition),
         "version": "2.6",
         "data_page_version": "1.0",
     }
+
+
+BLOOM_FALSE = 0.01
+"""Share of values that a Bloom filter takes for one that is there: 10 bits for each value of a row group."""
+
+
+@lru_cache(maxsize=1)
+def can_write_bloom() -> bool:
+    """Whether the installed pyarrow can write Bloom filters."""
+    import inspect
+
+    import pyarrow.parquet as pq
+
+    return "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters
+
+
+def check_bloom(columns: Sequence[str]) -> None:
+    """Do nothing if this process can write Bloom filters, or none are wanted.
+
+    Raises
+    ------
+    BadInput
+        The installed pyarrow can't.
+    """
+    if columns and not can_write_bloom():
+        raise BadInput(
+            f"bloom: pyarrow {pa.__version__}, which is installed here, can't write Bloom filters; install pyarrow 26 or newer"
+        )
+
+
+def _bloom_filters(rows: pa.Table, definition: TableDefinition) -> dict[str, Any]:
+    if not definition.bloom or not can_write_bloom():
+        return {}
+    # As many values as a row group can have: pyarrow sizes all filters of a file by this number.
+    values = max(1, min(rows.num_rows, definition.settings.row_group_rows))
+    # pyarrow takes the dot of a column's name for a path into a struct.
+    names = [name for name in definition.bloom if "." not in name]
+    return {"bloom_filter_options": {name: {"ndv": values, "fpp": BLOOM_FALSE} for name in names}} if names else {}
+
+
+def _sorting_columns(schema: pa.Schema, definition: TableDefinition) -> Any:
+    import pyarrow.parquet as pq
+
+    # Parquet counts leaf columns.
+    places, leaf = dict[str, int](), 0
+    for field in schema:
+        places[field.name] = leaf
+        leaf += sum(1 for _ in leaf_types(field.name, field.type))
+    found = []
+    for name in definition.order_by:
+        if pa.types.is_floating(schema.field(name).type):
+            break
+        found.append(pq.SortingColumn(places[name], nulls_first=True))
+    return found or None
 
 
 def choose_encodings(rows: pa.Table, definition: TableDefinition) -> tuple[list[str], list[str]]:

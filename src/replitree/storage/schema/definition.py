@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -34,16 +34,16 @@ from replitree.storage.files.formats import decode_known
 from replitree.storage.files.names import format_name, split_list
 from replitree.storage.schema.columns import Column, ColumnStep, History, columns_before, columns_ever
 from replitree.storage.schema.merge_policy import PLAIN, MergePolicy, parse_policy
-from replitree.storage.schema.retention import keep_seconds, parse_feed, parse_keep
+from replitree.storage.schema.retention import RowTtl, keep_seconds, parse_feed, parse_keep, parse_ttl, ttl_text
 from replitree.storage.schema.storage_policy import LOCAL, StorageKind, StoragePolicy, parse_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-FORMATS = (1, 2, 3, 4, 5, 6)
+FORMATS = (1, 2, 3, 4, 5, 6, 7)
 """Known formats of the node `metadata`; 2 has the URL of an object store, 3 a storage policy that is more than that, 4 says how
-long old parts stay, 5 has a policy with a delete marker, 6 has a change feed."""
+long old parts stay, 5 has a policy with a delete marker, 6 has a change feed, 7 says when rows go or has Bloom filters."""
 COLUMNS_FORMATS = (1, 2)
 """Known formats of the node `columns`; 2 has columns whose insides were altered."""
 FIRST_SCHEMA_VERSION = 1
@@ -127,6 +127,8 @@ class TableDefinition:
     storage: str = LOCAL
     keep: str = ""
     feed: str = ""
+    ttl: RowTtl | None = None
+    bloom: tuple[str, ...] = ()
 
     @property
     def is_shared(self) -> bool:
@@ -262,7 +264,15 @@ class TableDefinition:
             order_by=tuple(names[name] for name in self.order_by),
             partition_by=tuple(replace(t, column=names[t.column]) for t in self.partition_by),
             policy=replace(self.policy, columns=tuple(names[name] for name in self.policy.columns)),
+            # A key column is in every version, which a column with a Bloom filter need not be.
+            ttl=None if self.ttl is None else replace(self.ttl, column=names[self.ttl.column]),
+            bloom=tuple(by_id[column.id] for column in map(self.column, self.bloom) if column.id in by_id),
         )
+
+    def with_settings_of(self, other: TableDefinition) -> TableDefinition:
+        """Return this table with what an operator can change of another version of it: storage, retention, Bloom filters."""
+        other = other.with_columns(self.columns, self.schema_version, self.history)
+        return replace(self, storage=other.storage, keep=other.keep, feed=other.feed, ttl=other.ttl, bloom=other.bloom)
 
     def encode_metadata(self) -> bytes:
         """Bytes of the node `metadata`: all but the columns."""
@@ -273,6 +283,7 @@ class TableDefinition:
         version = 4 if self.keep else version
         version = 5 if self.policy.deleted is not None else version
         version = 6 if self.feed else version
+        version = 7 if self.ttl is not None or self.bloom else version
         policy = stored.policy.text
         return _encoder.encode(
             _Metadata(
@@ -286,6 +297,8 @@ class TableDefinition:
                 self.storage,
                 self.keep,
                 self.feed,
+                ttl_text(stored.ttl),
+                stored.bloom,
             )
         )
 
@@ -308,6 +321,8 @@ class _Metadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     storage: str = LOCAL
     keep: str = ""
     feed: str = ""
+    ttl: str = ""
+    bloom: tuple[str, ...] = ()
 
 
 class _Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -336,6 +351,8 @@ def define_table(  # noqa: PLR0913 - each is an option of one table
     storage: str = LOCAL,
     keep: str = "",
     feed: str = "",
+    ttl: str = "",
+    bloom: str | Sequence[str] = (),
     table_id: str | None = None,
 ) -> TableDefinition:
     """Check a new table's definition as a whole.
@@ -362,6 +379,10 @@ def define_table(  # noqa: PLR0913 - each is an option of one table
         For how long parts that have left the table stay, such as ``"7 days"``; empty: as each replica's own setting says.
     feed
         For how long the change feed is kept, such as ``"24h"``; empty or ``"off"``: there is none.
+    ttl
+        When rows are removed, such as ``"at + 90 days"``; empty or ``"off"``: never.
+    bloom
+        Columns whose values Bloom filters in the data files tell readers; a text with commas is a list.
     table_id
         32 hexadecimal digits; a fresh one by default.
 
@@ -372,9 +393,7 @@ def define_table(  # noqa: PLR0913 - each is an option of one table
     """
     columns = _columns_of(schema)
     known = {column.name for column in columns}
-    # A text that is no column's name is a list of them, with commas.
-    if isinstance(order_by, str):
-        order_by = (order_by,) if order_by in known else [name.strip("`") for name in split_list(order_by)]
+    order_by = names_in(order_by, known)
     for key in order_by:
         column, _, direction = str(key).rpartition(" ")
         if key not in known and column in known and direction.lower() in {"asc", "desc"}:
@@ -394,11 +413,25 @@ def define_table(  # noqa: PLR0913 - each is an option of one table
         storage=parse_storage(storage).text,
         keep=parse_keep(keep),
         feed=parse_feed(feed),
+        ttl=parse_ttl(ttl),
+        bloom=tuple(names_in(bloom, known)),
     )
     _check(definition)
     from replitree.storage.schema.definition_checks import check_new_settings
 
     check_new_settings(definition.settings)
+    return definition
+
+
+def check_new(definition: TableDefinition) -> TableDefinition:
+    """Return a definition that a table can have from now on.
+
+    Raises
+    ------
+    BadInput
+        No table can have it; says what to use instead.
+    """
+    _check(definition)
     return definition
 
 
@@ -441,9 +474,13 @@ def decode_unchecked(metadata: bytes, columns: bytes) -> TableDefinition:
             storage=parse_storage(head.storage).text,
             keep=parse_keep(head.keep),
             feed=parse_feed(head.feed),
+            ttl=parse_ttl(head.ttl),
+            # A column that was dropped needs no filter any more; the node `metadata` did not change with it.
+            bloom=tuple(name for name in head.bloom if any(name == column.stored_name for column in body.columns)),
         )
         # `with_columns` looks these up by name: a key without its column must be refused before.
-        for name in (*stored.key_columns, *stored.policy.columns):
+        ttl_columns = () if stored.ttl is None else (stored.ttl.column,)
+        for name in (*stored.key_columns, *stored.policy.columns, *ttl_columns):
             stored.column(name)
     except BadInput as error:
         raise _not_understood(error) from error
@@ -459,6 +496,17 @@ def _check(definition: TableDefinition) -> None:
     from replitree.storage.schema.definition_checks import check_definition
 
     check_definition(definition)
+
+
+def names_in(given: str | Sequence[str], known: Collection[str]) -> Sequence[str]:
+    """Return the column names of a list; a text that is no column's name is a list of them, with commas.
+
+    >>> names_in("k, `a b`", {"k", "a b"}), names_in("a,b", {"a,b"}), names_in(["k"], ())
+    (['k', 'a b'], ('a,b',), ['k'])
+    """
+    if not isinstance(given, str):
+        return given
+    return (given,) if given in known else [name.strip("`") for name in split_list(given)]
 
 
 def parse_transform(text: str) -> Transform:

@@ -14,6 +14,7 @@ from replitree.storage.schema.definition import (
     TransformKind,
 )
 from replitree.storage.schema.merge_policy import check_policy
+from replitree.storage.schema.retention import DAY_S
 from replitree.storage.schema.type_kinds import MOMENTS, NESTED, WHOLE_NUMBERS, is_plain_text, kind_of
 
 COLUMNS_MAX = 2000
@@ -44,6 +45,15 @@ def check_definition(definition: TableDefinition) -> None:
     _check_partition(definition)
     types = {column.name: column.type for column in definition.columns}
     check_policy(definition.policy, types, definition.order_by, definition.key_columns)
+    _check_ttl(definition)
+    _check_unique(list(definition.bloom), "bloom has {} twice")
+    for name in definition.bloom:
+        column = definition.column(name)
+        if kind_of(column.type) not in _BLOOM:
+            raise BadInput(
+                f"bloom: column {name!r} is {column.type}; Bloom filters are for whole numbers, strings, binaries, dates and"
+                " timestamps, whose equal values have equal bytes"
+            )
     settings = definition.settings
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
@@ -123,6 +133,28 @@ def _check_with_arrow(column: Column) -> None:
         assert column.initial_scalar.type == column.default_scalar.type
     except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
         raise BadInput(f"column {column.name!r}: its default is not a {column.type}: {error}") from error
+
+
+_BLOOM = WHOLE_NUMBERS | MOMENTS | {"string", "binary"}
+"""Kinds of types that have Bloom filters: 0.0 and -0.0 are equal and have two hashes, and writers of decimals differ."""
+
+
+def _check_ttl(definition: TableDefinition) -> None:
+    ttl = definition.ttl
+    if ttl is None:
+        return
+    column = definition.column(ttl.column)
+    if kind_of(column.type) not in MOMENTS:
+        raise BadInput(f"ttl {ttl.text}: column {ttl.column!r} is {column.type}; use a date or timestamp column")
+    if kind_of(column.type) == "date" and ttl.seconds % DAY_S:
+        raise BadInput(f"ttl {ttl.text}: {ttl.column!r} is a date; use whole days")
+    # Parts keep the bounds of key columns alone.  Without bounds each round would read every row of the table.  Key columns
+    # are never dropped, and no update changes them, so what a partition's values say of its rows holds for good.
+    if ttl.column not in definition.key_columns:
+        raise BadInput(
+            f"ttl {ttl.text}: column {ttl.column!r} must be in order_by or partition_by, as in"
+            f" partition_by='day({ttl.column})': parts keep the bounds of these columns alone"
+        )
 
 
 def check_column_name(name: str) -> None:
