@@ -11,6 +11,7 @@ import pytest
 
 from replitree.client.connection import Connection
 from replitree.errors import BadInput, ReplitreeError
+from replitree.protocol.state.read import end_of_log
 from replitree.replica.parts.expiry import MARGIN_S, Expiry, bound_of
 from replitree.storage.schema.retention import parse_ttl
 from tests.replica.fixtures import cluster_and_connection
@@ -60,8 +61,7 @@ def leader_of(cluster: InProcessCluster, table: str = "t") -> Node:
 def look(cluster: InProcessCluster, table: str = "t") -> dict[str, Any]:
     """Let every replica look once; return what the leader says."""
     leader = leader_of(cluster, table)
-    told = [node.table(table).progress for node in cluster.nodes]
-    wait_for(lambda: len({each.index for each in told}) == 1 and not any(each.queue_length() for each in told), "alike")
+    wait_executed(cluster, table)
     for node in cluster.nodes:
         node.table(table).expiry.look()
     found = leader.table(table).expiry.status()
@@ -69,11 +69,19 @@ def look(cluster: InProcessCluster, table: str = "t") -> dict[str, Any]:
     return found
 
 
+def wait_executed(cluster: InProcessCluster, table: str = "t") -> None:
+    """Wait until every replica has executed the whole log."""
+    found = [node.table(table) for node in cluster.nodes]
+    end = found[0].performer.look_up(end_of_log(found[0].replica.table))
+    wait_for(lambda: all(each.progress.index == end for each in found), "all replicas have executed the log")
+
+
 def removals(cluster: InProcessCluster, table: str = "t") -> list[Any]:
     """The drops and mutations in the log of one table, in order."""
     connection = cluster.connect()
     try:
-        return [each for each in connection.table(table).history() if each.kind in ("drop", "mutate")]
+        found = connection.table(table).history()
+        return sorted((each for each in found if each.kind in ("drop", "mutate")), key=lambda each: each.index)
     finally:
         connection.close()
 
@@ -88,7 +96,7 @@ def create(connection: Connection, **options: Any) -> Any:
     return connection.create_table("t", SCHEMA, **keys)
 
 
-# --- what goes, and what stays ------------------------------------------------------------------------------------------------
+# --- what goes, and what stays ------------------------------------------------------------------------------------------
 
 
 def test_a_whole_partition_goes_by_one_drop_and_rows_elsewhere_by_one_mutation(
@@ -186,7 +194,7 @@ def test_many_partitions_go_a_few_at_a_time(
     assert [each.kind for each in removals(cluster)] == ["drop"] * 5
 
 
-# --- who does it, and why not ---------------------------------------------------------------------------------------------------
+# --- who does it, and why not -------------------------------------------------------------------------------------------
 
 
 def test_nothing_goes_while_merges_are_paused_and_status_says_why(
@@ -204,9 +212,6 @@ def test_nothing_goes_while_merges_are_paused_and_status_says_why(
         "no replica is known to lead: merges may be paused"
     }
     assert keys_of(connection) == [0]
-    findings = [each for each in connection.doctor().findings if each.code == "ttl-idle"]
-    assert [each.table for each in findings] == ["t"]
-    assert "resume-merges" in findings[0].advice
     table.resume_merges()
     look(cluster)
     wait_for(lambda: keys_of(connection) == [], "it is gone")
@@ -215,7 +220,6 @@ def test_nothing_goes_while_merges_are_paused_and_status_says_why(
     told = follower.table().expiry.status()
     assert told is not None
     assert told["reason"] == f"{leader_of(cluster).name} leads, and removes them"
-    assert [each for each in connection.doctor().findings if each.code.startswith("ttl")] == []
 
 
 def test_an_answer_that_is_lost_is_repeated_with_the_same_id(
@@ -255,7 +259,7 @@ def test_a_server_can_leave_it_to_others(tmp_path: Path) -> None:
         cluster.close()
 
 
-# --- changing it ----------------------------------------------------------------------------------------------------------------
+# --- changing it --------------------------------------------------------------------------------------------------------
 
 
 def test_a_ttl_is_set_shown_planned_and_taken_back(cluster: InProcessCluster, connection: Connection) -> None:
@@ -276,13 +280,13 @@ def test_a_ttl_is_set_shown_planned_and_taken_back(cluster: InProcessCluster, co
     assert table.set_ttl("at + INTERVAL 1 DAYS").finished
     assert connection.table("t").definition.ttl == parse_ttl("at + 1 day")
     assert connection.table("t").plan_ttl() == plan
-    assert table.history()[-1].text.endswith("rows until at + 1 day") or "at + 1 day" in str(table.history())
+    assert "rows until at + 1 day" in str(table.history())
     assert keys_of(connection) == [0, 1, 2]
     assert table.set_ttl("off").finished
     # A leader reads the definition again before it removes anything.
     for node in cluster.nodes:
         node.table().expiry.look()
-        assert node.table().expiry.status() is None
+        wait_for(lambda node=node: node.table().expiry.status() is None, "the replica knows it")  # type: ignore[misc]
     assert keys_of(connection) == [0, 1, 2]
 
 
@@ -299,7 +303,7 @@ def test_the_change_feed_shows_rows_that_went(cluster: InProcessCluster, connect
     ]
 
 
-# --- sharded tables -------------------------------------------------------------------------------------------------------------
+# --- sharded tables -----------------------------------------------------------------------------------------------------
 
 
 def test_one_command_removes_the_rows_of_all_shards(cluster: InProcessCluster, connection: Connection) -> None:

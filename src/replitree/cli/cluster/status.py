@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from replitree.client.admin.moving import MovingTable
     from replitree.client.admin.status import ClusterStatus, ReplicaStatus, TableStatus
+    from replitree.client.transport.answers import ExpiryStatus
 
 EXIT_UNREADABLE = 1
 """A table's definition can't be read; the others are shown."""
@@ -84,7 +85,7 @@ def _print(found: ClusterStatus, out: Output) -> None:
                 say(f"    replitree drop-replica {table.name} {replica.name}")
             if replica.state != "active" and replica.reason:
                 say(f"  {replica.name} is {replica.state}: {replica.reason}")
-            for line in (*_place(table, replica), *_work(replica)):
+            for line in (*_place(table, replica), *_work(replica), *_removal(replica.expiry)):
                 say(f"  {replica.name} {line}")
 
     for moving in found.moving:
@@ -119,6 +120,18 @@ def _place(table: TableStatus, replica: ReplicaStatus) -> Iterator[str]:
         yield f"has not pulled {behind:,} {'entry that is' if behind == 1 else 'entries that are'} gone from the log"
 
 
+def _removal(expiry: ExpiryStatus | None) -> Iterator[str]:
+    """Say which rows a replica removed last because their time is over, and why it removes none now."""
+    if expiry is None:
+        return
+    if expiry.last is not None:
+        gone = f"{counted(expiry.last.partitions_dropped, 'partition')} dropped"
+        touched = f"rows of {counted(expiry.last.parts_touched, 'part')} deleted"
+        yield f"looked at {expiry.last.at} for rows before {expiry.last.bound} ({expiry.ttl}): {gone}, {touched}"
+    if expiry.reason:
+        yield f"removes no rows by {expiry.ttl}: {expiry.reason}"
+
+
 def _work(replica: ReplicaStatus) -> Iterator[str]:
     """Say what a replica lacks, what it does beside serving, and which entries it can't execute yet."""
     if replica.lacking:
@@ -142,14 +155,6 @@ def _work(replica: ReplicaStatus) -> Iterator[str]:
         waits = f"; {moves.waiting[0].part} waits: {moves.waiting[0].reason}" if moves.waiting else ""
         to_move = f"{counted(moves.parts_left, 'part')} ({byte_size(moves.bytes_left)})"
         yield f"has {to_move} to move to where {moves.storage} has them{waits}"
-    expiry = replica.expiry
-    if expiry is not None and expiry.last is not None:
-        last = expiry.last
-        gone = f"{counted(last.get('partitions_dropped', 0), 'partition')} dropped"
-        touched = f"rows of {counted(last.get('parts_touched', 0), 'part')} deleted"
-        yield f"looked at {last.get('at')} for rows before {last.get('bound')}: {gone}, {touched} ({expiry.ttl})"
-    if expiry is not None and expiry.reason:
-        yield f"removes no rows by {expiry.ttl}: {expiry.reason}"
     if replica.merges_paused:
         yield "merges nothing by itself: `replitree table resume-merges` lets it go on"
     if replica.old_parts:

@@ -64,6 +64,32 @@ class MoveStatus(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[MoveWaiting, ...] = ()
 
 
+class ExpiryRound(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica found at its last look for rows whose time is over, and removed.
+
+    Attributes
+    ----------
+    at, bound
+        When it looked, and the moment before which rows went, both in UTC.
+    where
+        The condition of a row that went.
+    partitions, partitions_dropped
+        Some of the partitions that were dropped, and how many were.
+    parts_touched
+        How many parts of other partitions could have rows that were deleted.
+    index
+        Where the last command is in the log; None: nothing was to be removed.
+    """
+
+    at: str
+    bound: str
+    where: str = ""
+    partitions: tuple[str, ...] = ()
+    partitions_dropped: int = 0
+    parts_touched: int = 0
+    index: int | None = None
+
+
 class ExpiryStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What a replica says of the rows that it removes because their time is over.
 
@@ -76,13 +102,13 @@ class ExpiryStatus(msgspec.Struct, frozen=True, kw_only=True):
     interval_s
         Seconds from one removal to the next; 0: it never removes any.
     last
-        What it removed last: the time, the bound, the partitions, the condition, the log index; None: nothing since it began.
+        What it found last; None: it has not looked since it began.
     """
 
     ttl: str
     reason: str = ""
     interval_s: int = 0
-    last: dict[str, Any] | None = None
+    last: ExpiryRound | None = None
 
 
 def check_token(heard: Sequence[object]) -> None:

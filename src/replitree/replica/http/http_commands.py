@@ -260,8 +260,14 @@ class CommandHandlers(Handlers):
 
     async def _plan_ttl(self, request: web.Request) -> web.Response:
         """Say what would be removed now by a `ttl`."""
-        table = self._table(request)
+        table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, TtlBody)
+        end = await table.end_of_log.ask(table.context.config.session_timeout_s)
+        if not await wait_until(table, lambda: table.progress.index >= end, wait_s):
+            raise ReplicaUnavailable(
+                f"replica {table.replica.name} has executed the log up to {table.progress.index}, not yet to {end}; ask another"
+                " replica"
+            )
         plan = await asyncio.to_thread(table.expiry.plan, body.ttl)
         return json_response(plan.summary())
 
