@@ -38,6 +38,7 @@ def r1(cluster: FakeCluster) -> FakeReplica:
     replica = cluster.add_replica("t", "r1")
     replica.answers = {"POST mutations": DONE, "POST drop": DONE, "POST alter": {**DONE, "schema_version": 1}}
     replica.answers["POST storage"] = replica.answers["POST keep"] = replica.answers["POST feed"] = DONE
+    replica.answers["POST ttl"] = replica.answers["POST bloom"] = DONE
     return replica
 
 
@@ -56,6 +57,15 @@ CHANGES: list[tuple[tuple[str, ...], str, dict[str, Any], str]] = [
     (("table", "keep", "t", "7 days"), "keep", {"keep": "7d"}, "t: keeps parts that leave it 7 days"),
     (("table", "feed", "t", "24 hours"), "feed", {"feed": "24h"}, "t: keeps its change feed for 24 hours"),
     (("table", "feed", "t", "off"), "feed", {"feed": ""}, "t: keeps no change feed"),
+    (
+        ("table", "ttl", "t", "at + interval 90 DAYS"),
+        "ttl",
+        {"ttl": "at + 90 days"},
+        "t: removes rows by at + interval",
+    ),
+    (("table", "ttl", "t", "off"), "ttl", {"ttl": ""}, "t: keeps all rows"),
+    (("table", "bloom", "t", "v, k"), "bloom", {"columns": ["v", "k"]}, "t: writes Bloom filters of v, k from now on"),
+    (("table", "bloom", "t", "off"), "bloom", {"columns": []}, "t: writes no Bloom filters"),
     (("table", "keep", "t", "default"), "keep", {"keep": ""}, "t: keeps parts that leave it as each replica does"),
     (
         ("table", "storage", "t", "tiered(s3://lake/t,older=7d)"),
@@ -112,7 +122,31 @@ def test_retention_is_shown_and_a_wrong_one_refused(run: Run, r1: FakeReplica) -
     assert run("table", "feed", "t", *URL).out.strip() == "off"
     ran = run("table", "keep", "t", "a while", *URL)
     assert (ran.status, "a number with a unit, as in '7 days'" in ran.err) == (2, True)
+    assert run("table", "ttl", "t", *URL, "--json").json == {"table": "t", "ttl": ""}
+    assert run("table", "bloom", "t", *URL, "--json").json == {"table": "t", "bloom": []}
+    ran = run("table", "ttl", "t", "90 days", *URL)
+    assert (ran.status, "as in 'at + 90 days'" in ran.err) == (2, True)
     assert not r1.seen
+
+
+def test_what_a_ttl_would_remove_is_shown(run: Run, r1: FakeReplica) -> None:
+    days = [f"2026-01-{day:02}" for day in range(1, 13)]
+    plan = {
+        "bound": "2026-01-13T02:00:00Z",
+        "where": "at < 1",
+        "partitions": days,
+        "rows_dropped": 7,
+        "parts_touched": 1,
+    }
+    r1.answers["POST ttl/plan"] = {**plan, "partitions_dropped": 12, "unread": 2}
+    ran = run("table", "ttl", "t", "at + 1 day", "--dry-run", *URL)
+    assert (ran.status, ran.err) == (0, "")
+    assert "dropped: 12 partitions with 7 rows (2026-01-01, " in ran.out
+    assert "2026-01-10, …)" in ran.out
+    assert "deleted: rows of 1 part where at < 1" in ran.out
+    assert "not judged: 2 parts" in ran.out
+    assert sent(r1) == {"ttl": "at + 1 day"}
+    assert run("table", "ttl", "t", "--dry-run", *URL, "--json").json["partitions"] == days
 
 
 def test_storage_is_shown_with_what_has_still_to_move(run: Run, r1: FakeReplica) -> None:

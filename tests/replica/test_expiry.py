@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_a_bound_is_worked_once_by_whichever_replica_leads(cluster: InProcessClu
     # A replica that begins to lead finds nothing of it in its memory, and gives the commands the same ids.
     for node in cluster.nodes:
         expiry = node.table().expiry
-        expiry._leader = lambda node=node: node.name  # noqa: SLF001 - two leaders at once
+        expiry._leader = partial(getattr, node, "name")  # noqa: SLF001 - two leaders at once
         expiry.look()
     assert len(removals(cluster)) == given
     assert keys_of(connection) == [2, 3]
@@ -147,8 +148,8 @@ def test_no_part_with_such_rows_means_no_entry(cluster: InProcessCluster, connec
     tail = leader_of(cluster).end_of_log()
     for later in range(5):
         set_clocks(cluster, hour(later))
-        told = look(cluster)
-    assert (told["last"]["partitions"], told["last"]["parts_touched"]) == ([], 0)
+        last = look(cluster)["last"]
+        assert (last["partitions"], last["parts_touched"]) == ([], 0)
     assert leader_of(cluster).end_of_log() == tail
     assert keys_of(connection) == [0, 1]
 
@@ -229,7 +230,7 @@ def test_an_answer_that_is_lost_is_repeated_with_the_same_id(
     table.insert(rows(0, hour(1), hour(25), hour(60)))
     set_clocks(cluster, hour(26))
     leader = leader_of(cluster)
-    commands, lost = leader.table().commands, []
+    commands, lost = leader.table().commands, list[Any]()
     mutate = commands.mutate
 
     def loses_the_first(*given: Any) -> Any:

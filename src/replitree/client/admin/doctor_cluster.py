@@ -221,7 +221,7 @@ def _clocks(servers: tuple[ServerState, ...]) -> Iterator[DoctorFinding]:
     """Compare the servers' clocks with the clock of this machine."""
     told = [server for server in servers if server.clock_apart_s is not None]
     off = [server for server in told if _apart(server) >= CLOCKS_NOTICE_S]
-    advice = "let NTP set the clocks; replitree needs no clock for what it stores, but times in logs can't be compared"
+    advice = "let NTP set the clocks: rows with a ttl go by the leader's clock, and times in logs can't be compared"
     apart_s = [server.clock_apart_s or 0.0 for server in told]
     doubt_s = 2 * max((server.clock_doubt_s for server in told), default=0.0)
     # When all clocks are off and agree with each other, the clock of this machine is the wrong one.

@@ -29,12 +29,12 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from replitree.errors import BadInput, CorruptPart, ReplitreeError
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
-from replitree.replica.parts.commands import Commands, DropWish, MutationWish
+from replitree.replica.parts.commands import Appended, Commands, DropWish, MutationWish
 from replitree.replica.perform.availability import Availability
 from replitree.replica.perform.context import LocalParts, TableContext
 from replitree.storage.files.names import format_name
@@ -45,6 +45,8 @@ from replitree.storage.schema.type_kinds import kind_of
 if TYPE_CHECKING:
     from replitree.storage.parts.manifest import PartManifest
     from replitree.storage.schema.definition import TableDefinition
+
+T = TypeVar("T")
 
 MARGIN_S = 300
 """Seconds by which the leader's clock may be ahead without any row going too early."""
@@ -295,10 +297,10 @@ class Expiry:
         command = f"ttl-{plan.bound_s}-{definition.column(ttl.column).id}"
         now = plan.partitions[:DROPS_MAX]
         for partition in now:
-            self._give(DropWish(partition), f"{command}-{partition}")
+            self._give(self._commands.drop, DropWish(partition), f"{command}-{partition}")
         if len(now) == len(plan.partitions):
             if plan.parts:
-                self._give(MutationWish(kind="delete", where=plan.where), command)
+                self._give(self._commands.mutate, MutationWish(kind="delete", where=plan.where), command)
             self._done = (ttl, plan.bound_s)
         if plan.partitions or plan.parts or self._last is None:
             self._last = {"at": _time(int(self.clock())), **plan.summary(NAMED_MAX), "index": self._given}
@@ -311,11 +313,10 @@ class Expiry:
                 parts=plan.parts,
             )
 
-    def _give(self, wish: DropWish | MutationWish, command: str) -> None:
+    def _give(self, append: Callable[[T, str], Appended], wish: T, command: str) -> None:
         """Append a command, unless it is in the log."""
         try:
-            is_drop = isinstance(wish, DropWish)
-            given = self._commands.drop(wish, command) if is_drop else self._commands.mutate(wish, command)
+            given = append(wish, command)
         except BadInput as error:
             # As a rule: it was done so long ago that its entry is gone.  A real fault comes again at the next bound.
             self._context.log.warning("rows past their ttl were not removed", command=command, reason=str(error))

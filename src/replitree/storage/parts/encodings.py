@@ -92,7 +92,7 @@ def check_bloom(columns: Sequence[str]) -> None:
     """
     if columns and not can_write_bloom():
         raise BadInput(
-            f"bloom: pyarrow {pa.__version__}, which is installed here, can't write Bloom filters; install pyarrow 26 or newer"
+            f"bloom: pyarrow {pa.__version__}, which is installed here, can't write Bloom filters; pyarrow 26 can"
         )
 
 
