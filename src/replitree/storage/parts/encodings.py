@@ -68,8 +68,8 @@ def writer_options(
     }
 
 
-BLOOM_FALSE = 0.05
-"""Share of values that a Bloom filter takes for one that is there, at most: it is a byte for each row of a row group."""
+BLOOM_FALSE = 0.01
+"""Share of values that a Bloom filter takes for one that is there, at most: two bytes for each row of a row group."""
 
 
 @lru_cache(maxsize=1)
