@@ -24,7 +24,7 @@ SET_UP := python3="$${PYTHON3:-$$(tools/find-python)}" && "$$python3" tools/set_
 PYTEST := $(BIN)/python -m pytest
 GATE   := --doctest-modules -m "not (slow or system or nightly)"
 
-.PHONY: help setup check test lint types layers collected unit searches system demo bench faults nemesis fuzz golden record lowest nightly format clean
+.PHONY: help setup check test lint types layers collected unit searches system demo docs bench faults nemesis fuzz golden record lowest nightly format clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -91,6 +91,13 @@ demo: $(READY)  ## three replicas, real rows, a crash, five answers (ARGS="--inp
 bench: $(READY)  ## measure inserts, bulk loads, reads, merges and tablets (ARGS="--json --peer clickhouse")
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable "bench[peers]"
 	for name in inserts bulk read merges tablet; do $(BIN)/replitree bench $$name $(ARGS); done
+
+# The generator has 90 MB and no test needs it, so it comes with this target; the site is made without a network.
+docs: $(READY)  ## the documentation site in build/site; a broken link, a missing page or a lost anchor is an error
+	@$(BIN)/zensical --version > /dev/null 2>&1 || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt zensical
+	$(BIN)/python -m tools.pages
+	$(BIN)/zensical build --strict --clean --config-file zensical.toml
 
 # --- hunt for bugs ------------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ CASES: dict[str, set[str]] = {
 
 
 VERIFICATION = (ROOT / "docs" / "verification-storage.md").read_text(encoding="utf-8")
-KNOWN_BUGS = (ROOT / "docs" / "known-bugs.md").read_text(encoding="utf-8")
+KNOWN_BUGS = "\n".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("known-bugs*.md")))
 SUITES: dict[str, tuple[Sequence[Named], Sequence[Named]]] = {
     "Replicas that join again": (rejoined.MODELS, read_patches("rejoined")),
     "A lost disk": (

@@ -1,0 +1,82 @@
+"""The documentation site: every page is in the navigation once, and what is generated from the code is whole."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+
+import pytest
+
+from replitree.replica.kit.config import ServerConfig
+from replitree.storage.schema.definition import TableSettings
+from tests.project.source import ROOT
+from tests.project.test_documents import WORDS_MAX
+from tools.pages import codes, commands, http, results, settings, site
+
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+
+
+@cache
+def generated() -> dict[str, str]:
+    """Return the generated pages."""
+    return site.generated()
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    pages = [site.place_of(page) for page in site.written()] + list(generated())
+    assert sorted(site.navigation()) == sorted(pages), "add the page to `nav` in zensical.toml"
+
+
+def test_links_between_pages_lead_to_pages() -> None:
+    folder = ROOT / "docs"
+    texts = {site.place_of(page): page.read_text(encoding="utf-8") for page in site.written()} | generated()
+    known = set(texts) | {"reference/openapi.json"}
+    for place, text in texts.items():
+        for link in LINK.findall(site.linked(text, place)):
+            target = (folder / place).parent.joinpath(link).resolve()
+            assert target.relative_to(folder.resolve()).as_posix() in known or target.exists(), (place, link)
+
+
+@pytest.mark.parametrize("place", sorted(site.names()))
+def test_a_generated_page_is_short(place: str) -> None:
+    assert len(generated()[place].replace("|", " ").split()) <= WORDS_MAX
+
+
+def test_pages_of_commands_have_every_command() -> None:
+    assert commands.listed() == commands.built_in()
+
+
+@pytest.mark.parametrize("kind", [ServerConfig, TableSettings])
+def test_every_setting_is_described(kind: type) -> None:
+    assert {name for name, text in settings.described(kind).items() if text.strip()} == set(kind.__struct_fields__)
+
+
+def test_the_description_of_the_http_api_is_whole() -> None:
+    document = http.description()
+    schemas = document["components"]["schemas"]
+    named = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document)))
+    assert named <= set(schemas)
+    operations = [made for each in document["paths"].values() for made in each.values()]
+    assert len({made["operationId"] for made in operations}) == len(operations) > 60
+    assert [each["operationId"] for each in operations if not each["summary"]] == []
+
+
+def test_the_findings_of_the_doctor_are_those_that_the_page_on_health_lists() -> None:
+    """Both ways: a code that a rule gives is listed, and a code that is listed has a rule."""
+    health = (ROOT / "docs" / "health.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [\w ]+ \| (`[a-z-]+`.*) \|$", health, re.MULTILINE)
+    listed = {code for row in rows for code in re.findall(r"`([a-z-]+)`", row)}
+    pages = "\n".join(codes.doctor_page(name) for name in codes.DOCTOR_PAGES)
+    found = set(re.findall(r"^\| `([a-z-]+)` \|", pages, re.MULTILINE))
+    assert found - {"well"} == listed
+
+
+def test_every_report_has_a_command_and_losses_are_told() -> None:
+    names = {report["name"] for _, _, report in results.reports()}
+    assert names <= set(results.COMMANDS)
+    worse = [
+        key for _, _, each in results.reports() for key, ratio in each["ratio"].items() if results.is_worse(key, ratio)
+    ]
+    page = generated()["results/where-we-lose.md"]
+    assert page.count("\n| [") == len(worse) > 0
