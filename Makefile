@@ -117,7 +117,7 @@ lowest: $(READY)  ## the lowest versions that pyproject.toml allows, in an envir
 	$(BIN)/python -m tools.lowest
 
 # The record comes first: models that have a line for the code as it is are not explored again.  A test simulates the seeds below 3,000.
-nightly: record  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1), fuzzing (INPUTS=1000000)
+nightly: record docs  ## big models, many seeds (SEEDS=10000), long faults (SECONDS=60 SEED=1), fuzzing (INPUTS=1000000)
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m "(not system or nightly) and not recorded" --hypothesis-profile search --timeout 3600 tests
 	$(BIN)/replitree verify simulate --seeds 3000:$(SEEDS) --workers $(WORKERS)
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) --seed $(SEED)

@@ -1,9 +1,12 @@
-"""The pages start, concepts and tasks run from top to bottom on one cluster, as a reader follows them."""
+"""The pages start, concepts and tasks run from top to bottom on one cluster, and the notebooks on clusters of their own."""
 
 from __future__ import annotations
 
+import ast
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,3 +50,22 @@ def test_the_page_runs_from_top_to_bottom(folder: Path, page: str, monkeypatch: 
 def test_pages_have_many_snippets_and_each_runs() -> None:
     assert sum(len(blocks(name)) for name in NAMES) >= SNIPPETS_MIN
     assert {language for name in NAMES for language, _ in blocks(name)} <= {"python", "sh", "sql", "toml"} | SHOWN
+
+
+@pytest.mark.parametrize("notebook", sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_the_notebook_runs_from_top_to_bottom(notebook: Path) -> None:
+    """Cell by cell in one namespace, as a kernel does; a cell that shows a value shows it with `repr`."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    codes = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] for cell in cells if cell["cell_type"] == "code"), "outputs are not committed"
+    names: dict[str, Any] = {}
+    try:
+        for number, text in enumerate(codes):
+            tree = ast.parse(text, f"{notebook.name}, cell {number}")
+            last = tree.body[-1]
+            shown = ast.Expression(tree.body.pop().value) if isinstance(last, ast.Expr) else None
+            exec(compile(tree, notebook.name, "exec"), names)
+            if shown is not None:
+                repr(eval(compile(shown, notebook.name, "eval"), names))
+    finally:
+        names["cluster"].close()

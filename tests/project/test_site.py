@@ -24,7 +24,7 @@ def generated() -> dict[str, str]:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    pages = [site.place_of(page) for page in site.written()] + list(generated())
+    pages = [site.place_of(page) for page in site.written()] + site.names()
     assert sorted(site.navigation()) == sorted(pages), "add the page to `nav` in zensical.toml"
 
 
@@ -38,6 +38,10 @@ def test_links_between_pages_lead_to_pages() -> None:
             assert target.relative_to(folder.resolve()).as_posix() in known or target.exists(), (place, link)
 
 
+def test_every_generated_page_has_a_name() -> None:
+    assert sorted(generated()) == sorted(site.names())
+
+
 @pytest.mark.parametrize("place", sorted(site.names()))
 def test_a_generated_page_is_short(place: str) -> None:
     assert len(generated()[place].replace("|", " ").split()) <= WORDS_MAX
@@ -48,7 +52,7 @@ def test_pages_of_commands_have_every_command() -> None:
 
 
 @pytest.mark.parametrize("kind", [ServerConfig, TableSettings])
-def test_every_setting_is_described(kind: type) -> None:
+def test_every_setting_is_described(kind: type[ServerConfig | TableSettings]) -> None:
     assert {name for name, text in settings.described(kind).items() if text.strip()} == set(kind.__struct_fields__)
 
 

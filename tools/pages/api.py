@@ -86,7 +86,7 @@ def _signature(name: str, function: Any) -> str:
             continue
         if each.kind is inspect.Parameter.KEYWORD_ONLY and not any(before.startswith("*") for before in given):
             given.append("*")
-        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(each.kind, "")
+        stars = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
         kind = "" if each.annotation is each.empty else f": {_type(each.annotation)}"
         default = "" if each.default is each.empty else f" = {each.default!r}" if kind else f"={each.default!r}"
         given.append(f"{stars}{each.name}{kind}{default}")

@@ -1,6 +1,6 @@
 """The HTTP API as OpenAPI 3.1, made from the routes of the replica's server, and its pages.
 
-Each route has a handler; its docstring is the summary, or its name.  Bodies and parameters of queries are those that the
+Each route has a handler; its docstring is the summary.  Bodies and parameters of queries are those that the
 source of the handler reads: `read_body(request, Body)`, `request.query.get("name")`, `seconds(request.query, "name", …)`.
 """
 
@@ -10,7 +10,7 @@ import ast
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,7 +91,10 @@ def _operation(method: str, path: str, handler: Any, kinds: dict[str, type]) -> 
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
         for name in re.findall(r"\{(\w+)\}", path)
     ]
-    queried = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _queried(tree)]
+    queried = [
+        {"name": name, "in": "query", "schema": {"type": "string"}}
+        for name in _queried(tree, handler.__func__.__globals__)
+    ]
     made: dict[str, Any] = {
         "operationId": f"{method}_{re.sub(r'[^a-z]+', '_', path.lower()).strip('_')}",
         "summary": summary(handler),
@@ -112,29 +115,30 @@ def _operation(method: str, path: str, handler: Any, kinds: dict[str, type]) -> 
 
 
 def summary(handler: Any) -> str:
-    """Return the first sentence of a handler's docstring, or its name in words."""
-    text = inspect.getdoc(handler)
-    return (
-        text.split("\n\n")[0].replace("\n", " ") if text else handler.__name__.strip("_").replace("_", " ").capitalize()
-    )
+    """Return the first paragraph of a handler's docstring."""
+    return (inspect.getdoc(handler) or "").split("\n\n")[0].replace("\n", " ")
 
 
-def _queried(tree: ast.AST) -> list[str]:
-    """Return the parameters of the query that a handler reads by name."""
+def _queried(tree: ast.AST, known: Mapping[str, Any]) -> list[str]:
+    """Return the parameters of the query that a handler reads by name; `known` has the constants of its module."""
     found = set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called, texts = ast.unparse(node.func), [ast.unparse(each) for each in node.args]
-            names = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
-            if called in ("request.query.get", "query.get") or (
-                called in ("seconds", "number") and "query" in texts[0]
-            ):
-                found.update(names[:1])
+        if isinstance(node, ast.Call) and node.args:
+            called = ast.unparse(node.func)
+            if called in ("request.query.get", "query.get"):
+                found.add(_constant(node.args[0], known))
+            if called in ("seconds", "number") and "query" in ast.unparse(node.args[0]) and len(node.args) > 1:
+                found.add(_constant(node.args[1], known))
             if called == "token_of":
                 found.add("token")
             if called == "wish_of":
                 found.update(("quorum", "quorum_timeout_s"))
-    return sorted(found)
+    return sorted(filter(None, found))
+
+
+def _constant(node: ast.expr, known: Mapping[str, Any]) -> str:
+    value = node.value if isinstance(node, ast.Constant) else known.get(node.id) if isinstance(node, ast.Name) else None
+    return value if isinstance(value, str) else ""
 
 
 def _body(tree: ast.AST, handler: Any) -> type | None:

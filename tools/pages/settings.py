@@ -41,7 +41,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     if field.default is msgspec.NODEFAULT:
         made = field.default_factory
         return str(made() if callable(made) else "")
-    return str(list(field.default) if isinstance(field.default, tuple) else field.default)
+    return str(list(field.default) if isinstance(field.default, tuple) else field.default) or '""'
 
 
 def described(kind: Any) -> dict[str, str]:

@@ -207,6 +207,7 @@ class CommandHandlers(Handlers):
     # --- entries of the log ---
 
     async def _mutate(self, request: web.Request) -> web.Response:
+        """Append a DELETE or UPDATE to the log, and wait until it is done."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, MutationBody)
         wish = MutationWish(body.sql, body.kind, body.where, body.assignments, body.partition)
@@ -214,6 +215,7 @@ class CommandHandlers(Handlers):
         return json_response(await _became(table, appended, wait_s))
 
     async def _drop(self, request: web.Request) -> web.Response:
+        """Drop or detach a partition, the blocks of some inserts, or everything."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, DropBody)
         wish = DropWish(body.partition, body.blocks, body.all, body.detach)
@@ -229,24 +231,28 @@ class CommandHandlers(Handlers):
         return json_response(await _became(table, appended, wait_s))
 
     async def _alter(self, request: web.Request) -> web.Response:
+        """Change the columns."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, AlterBody)
         appended, version = await asyncio.to_thread(table.commands.alter, body.sql, body.id)
         return json_response({**await _became(table, appended, wait_s), "schema_version": version})
 
     async def _set_storage(self, request: web.Request) -> web.Response:
+        """Change the storage policy."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, StorageBody)
         appended, definition = await asyncio.to_thread(table.commands.set_storage, body.storage, body.id)
         return json_response({**await _became(table, appended, wait_s), "storage": definition.storage})
 
     async def _set_keep(self, request: web.Request) -> web.Response:
+        """Change for how long parts stay that have left the table."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, KeepBody)
         appended, _ = await asyncio.to_thread(table.commands.set_keep, body.keep, body.id)
         return json_response(await _became(table, appended, wait_s))
 
     async def _set_feed(self, request: web.Request) -> web.Response:
+        """Change for how long the change feed is kept."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, SetFeedBody)
         appended, _ = await asyncio.to_thread(table.commands.set_feed, body.feed, body.id)
@@ -298,6 +304,7 @@ class CommandHandlers(Handlers):
         return json_response({} if found is None else {"scope": msgspec.to_builtins(found)})
 
     async def _kill(self, request: web.Request) -> web.Response:
+        """Give a mutation up: parts that it has not reached stay as they are."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         index = _index_of(request, "a mutation: `replitree table mutations` lists them")
         # Another replica may have put it into the log a moment ago.
@@ -308,6 +315,7 @@ class CommandHandlers(Handlers):
         return json_response({"index": index, "killed": killed, "finished": finished})
 
     async def _mutations(self, request: web.Request) -> web.Response:
+        """List the mutations that are under way."""
         progress = self._table(request).progress
 
         def is_held(part: Part) -> bool:
@@ -318,6 +326,7 @@ class CommandHandlers(Handlers):
     # --- tags ---
 
     async def _tag(self, request: web.Request) -> web.Response:
+        """Give a version of the table a name that keeps its parts."""
         table, wait_s = self._table(request), request.query.get("wait_s", str(WAIT_S_DEFAULT))
         body = await read_body(request, TagBody)
         wanted = {"level": "linearizable", "min_index": str(body.min_index)}
@@ -327,12 +336,14 @@ class CommandHandlers(Handlers):
         return json_response({"index": tag.index})
 
     async def _delete_tag(self, request: web.Request) -> web.Response:
+        """Delete a tag."""
         deleted = await asyncio.to_thread(self._table(request).tagging.delete, request.match_info["name"])
         return json_response({"deleted": deleted})
 
     # --- consumers ---
 
     async def _make_consumer(self, request: web.Request) -> web.Response:
+        """Create a consumer of the change feed."""
         table, wait_s = self._table(request), request.query.get("wait_s", str(WAIT_S_DEFAULT))
         body = await read_body(request, ConsumerBody)
         if body.index < 0 or body.hold_s <= 0 or body.bytes_max <= 0:
@@ -344,6 +355,7 @@ class CommandHandlers(Handlers):
         return json_response({"index": made.index})
 
     async def _move_consumer(self, request: web.Request) -> web.Response:
+        """Move a consumer to a later position."""
         table, name = self._table(request), request.match_info["name"]
         body = await read_body(request, MovedBody)
         # What this replica has pulled is certainly in the log; otherwise the log's end is asked for.
@@ -355,12 +367,14 @@ class CommandHandlers(Handlers):
         return json_response({"index": moved.index})
 
     async def _drop_consumer(self, request: web.Request) -> web.Response:
+        """Drop a consumer: the feed keeps nothing for it any more."""
         dropped = await asyncio.to_thread(self._table(request).consuming.drop, request.match_info["name"])
         return json_response({"dropped": dropped})
 
     # --- materialised views ---
 
     async def _create_view(self, request: web.Request) -> web.Response:
+        """Create a materialised view of the table."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, ViewBody)
         wish = ViewWish(body.name, body.target, body.select, body.where, body.group_by, body.backfill)
@@ -368,12 +382,14 @@ class CommandHandlers(Handlers):
         return json_response({"id": wanted, **await _outcome(table, index, wait_s)})
 
     async def _drop_view(self, request: web.Request) -> web.Response:
+        """Drop a materialised view."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, DropViewBody)
         wanted, index = await asyncio.to_thread(table.views.drop, request.match_info["name"], body.id)
         return json_response({"id": wanted, **await _outcome(table, index, wait_s)})
 
     async def _fill_view(self, request: web.Request) -> web.Response:
+        """Fill a view's target with the rows from before the view."""
         table, name = self._table(request), request.match_info["name"]
         wait_s = request.query.get("wait_s", str(WAIT_S_DEFAULT))
         created = await asyncio.to_thread(table.views.created_at, name)
@@ -385,9 +401,11 @@ class CommandHandlers(Handlers):
     # --- streams ---
 
     async def _streams(self, request: web.Request) -> web.Response:
+        """List the streams of the table, with the last batch of each."""
         return json_response({"streams": await asyncio.to_thread(self._table(request).streams.all)})
 
     async def _forget_stream(self, request: web.Request) -> web.Response:
+        """Forget a stream: its next batch is a new one."""
         forgotten = await asyncio.to_thread(self._table(request).streams.forget, request.match_info["stream"])
         return json_response({"forgotten": forgotten})
 
@@ -434,6 +452,7 @@ class CommandHandlers(Handlers):
         return json_response({"merges": made, "finished": is_all, "reason": reason})
 
     async def _pause_or_resume(self, request: web.Request) -> web.Response:
+        """Stop or start merges of this table on this replica."""
         paused = request.match_info["wish"] == "pause"
         self._table(request).pause_merges(paused=paused)
         return json_response({"merges_paused": paused})
@@ -441,6 +460,7 @@ class CommandHandlers(Handlers):
     # --- on this disk ---
 
     async def _detached(self, request: web.Request) -> web.Response:
+        """List the parts that this replica keeps aside."""
         found = await asyncio.to_thread(self._table(request).store.attachable)
         rows = [
             {
@@ -465,6 +485,7 @@ class CommandHandlers(Handlers):
         return web.Response(body=sink.getvalue().to_pybytes(), content_type="application/vnd.apache.arrow.stream")
 
     async def _freeze(self, request: web.Request) -> web.Response:
+        """Keep the parts of the table as they are now, as hard links on this disk."""
         table, wanted = self._table(request), number(request.query, "min_index", 0)
         body = await read_body(request, FreezeBody)
         wait_s = seconds(request.query, "wait_s", WAIT_S_DEFAULT)
@@ -476,6 +497,7 @@ class CommandHandlers(Handlers):
         return json_response(await asyncio.to_thread(_freeze, table, body))
 
     async def _frozen(self, request: web.Request) -> web.Response:
+        """List the frozen snapshots on this disk."""
         table = self._table(request)
         rows = await asyncio.to_thread(lambda: [_frozen_row(table, name) for name in table.store.frozen()])
         return json_response({"frozen": rows})

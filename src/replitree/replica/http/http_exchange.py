@@ -72,6 +72,7 @@ class ExchangeHandlers(Handlers):
         )
 
     async def _bundle(self, request: web.Request) -> web.StreamResponse:
+        """Send several small parts, with their manifests, in one answer."""
         table = self._table(request)
         parts = request.query.getall("part", [])
         if not 1 <= len(parts) <= BUNDLE_PARTS_MAX:
@@ -106,6 +107,7 @@ class ExchangeHandlers(Handlers):
         return response
 
     async def _manifest(self, request: web.Request) -> web.StreamResponse:
+        """Send the manifest of a part."""
         table, part = self._table(request), request.match_info["part"]
         if part in table.lacking:
             manifest = await asyncio.to_thread(table.sources.salvage.manifest_of, part)
@@ -115,6 +117,7 @@ class ExchangeHandlers(Handlers):
         return self._part_file(request, MANIFEST_FILE)
 
     async def _file(self, request: web.Request) -> web.StreamResponse:
+        """Send a data file of a part, or a range of it."""
         table, part, file = self._table(request), request.match_info["part"], request.match_info["file"]
         await _unpack(table, part)
         if CHECKSUM in request.query:
@@ -161,6 +164,7 @@ class ExchangeHandlers(Handlers):
         return web.FileResponse(path, chunk_size=CHUNK_BYTES)
 
     async def _check(self, request: web.Request) -> web.Response:
+        """Verify one part now, and say whether it is whole."""
         part = request.match_info["part"]
         parse_part(part)
         whole = await asyncio.to_thread(self._table(request).suspect, part)
@@ -172,6 +176,7 @@ class ExchangeHandlers(Handlers):
         return json_response(report.as_json())
 
     async def _last_check(self, request: web.Request) -> web.Response:
+        """Say how far the check of all parts is, or what the last one has found."""
         return json_response(self._table(request).checker.last.as_json())
 
 

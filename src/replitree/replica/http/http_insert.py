@@ -161,6 +161,7 @@ class InsertHandlers(Handlers):
         )
 
     async def _insert(self, request: web.Request) -> web.Response:
+        """Insert the rows of the body, an Arrow stream; the answer says where they are in the log."""
         table = self._table(request)
         body, query = await read_whole(request), request.query
         overwrite, wish = query.get("overwrite", ""), wish_of(query)
@@ -169,6 +170,7 @@ class InsertHandlers(Handlers):
     # --- what is in files already ---
 
     async def _open_upload(self, request: web.Request) -> web.Response:
+        """Begin an upload: a folder for the data files of one insert."""
         table = self._table(request)
         await self._inserts.back_pressure(table)
         upload, folder = await asyncio.to_thread(table.uploads.open, await read_body(request, Writer))

@@ -46,6 +46,7 @@ class ReadHandlers(Handlers):
         )
 
     async def _snapshot(self, request: web.Request) -> web.Response:
+        """Take a snapshot: the parts that the table has at a level or an index, and a lease on them."""
         return response(JsonAnswer(200, await snapshot(self._table(request), request.query)))
 
     async def _seen(self, request: web.Request) -> web.Response:
@@ -66,9 +67,11 @@ class ReadHandlers(Handlers):
         return response(JsonAnswer(200, body))
 
     async def _feed(self, request: web.Request) -> web.Response:
+        """Give a page of the change feed."""
         return response(JsonAnswer(200, await feed(self._table(request), request.query)))
 
     async def _feed_end(self, request: web.Request) -> web.Response:
+        """Say up to which index the change feed can be read."""
         return response(JsonAnswer(200, await feed_end(self._table(request), request.query)))
 
     async def _feed_positions(self, request: web.Request) -> web.Response:
@@ -100,6 +103,7 @@ class ReadHandlers(Handlers):
         return response(JsonAnswer(200, msgspec.json.encode(Earlier(tuple(found)))))
 
     async def _renew(self, request: web.Request) -> web.Response:
+        """Renew a lease on a snapshot."""
         table, lease = self._table(request), request.match_info["lease"]
         lease_s = seconds(request.query, "lease_s", 60.0, LEASE_S_MAX)
         if not lease_s:
@@ -108,6 +112,7 @@ class ReadHandlers(Handlers):
         return json_response({"lease": lease, "lease_s": lease_s})
 
     async def _release(self, request: web.Request) -> web.Response:
+        """End a lease on a snapshot."""
         self._table(request).old_parts.release(request.match_info["lease"])
         return json_response({})
 
