@@ -30,7 +30,7 @@ SNIPPETS_MIN = 60
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     place = tmp_path_factory.mktemp("pages")
-    with LocalCluster(place / "replitree-data", 3, durable=False):
+    with LocalCluster(place / "replitree-data", 2, durable=False):
         yield place
 
 

@@ -9,10 +9,11 @@ from functools import cache
 import pytest
 
 from replitree.replica.kit.config import ServerConfig
+from replitree.spark.session.option_names import NAMES
 from replitree.storage.schema.definition import TableSettings
-from tests.project.source import ROOT
+from tests.project.source import PACKAGE, ROOT, modules
 from tests.project.test_documents import WORDS_MAX
-from tools.pages import codes, commands, http, results, settings, site
+from tools.pages import codes, commands, http, options, results, settings, site
 
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
@@ -54,6 +55,16 @@ def test_pages_of_commands_have_every_command() -> None:
 @pytest.mark.parametrize("kind", [ServerConfig, TableSettings])
 def test_every_setting_is_described(kind: type[ServerConfig | TableSettings]) -> None:
     assert {name for name, text in settings.described(kind).items() if text.strip()} == set(kind.__struct_fields__)
+
+
+def test_every_variable_of_the_environment_is_described() -> None:
+    texts = [module.text for module in modules(PACKAGE)]
+    assert {name for text in texts for name in re.findall(r"REPLITREE_[A-Z_]+", text)} == set(settings.ENVIRONMENT)
+
+
+def test_every_option_of_the_data_source_is_described() -> None:
+    page = options.page()
+    assert [name for name in NAMES if f"`{name}`" not in page] == []
 
 
 def test_the_description_of_the_http_api_is_whole() -> None:

@@ -28,8 +28,8 @@ NAMES = (*PAGES, "where-we-lose", "checker", "kills")
 COMMANDS = {
     "sql": "replitree bench sql --scale {scale} --rounds {rounds}",
     "sql-format": "replitree bench sql --format --scale {scale} --rounds {rounds}",
-    "sql-cluster": "replitree bench sql --cluster --rounds {rounds}",
-    "write-cluster": "replitree bench write --cluster --rounds {rounds}",
+    "sql-cluster": "replitree bench sql --cluster --scale {scale} --rounds {rounds}",
+    "write-cluster": "replitree bench write --cluster --scale {scale} --rounds {rounds}",
     "merge-into": "replitree bench merge-into",
     "streams": "replitree bench streams --rounds {rounds}",
     "torn": "replitree bench sharded --peer clickhouse",
@@ -40,9 +40,11 @@ COMMANDS = {
 }
 """The command that prints each report."""
 
+ROWS_OF_SCALE_1 = 6_001_215
+
 MACHINE = "two cores, 24 GiB of memory, Linux, one disk for everything"
 
-MORE = re.compile(r"_per_s$|^inserts$|^acknowledged$|^reads$")
+MORE = re.compile(r"^(?!.*requests).*_per_s$|^inserts$|^acknowledged$|^reads$")
 LESS = re.compile(r"_(?:s|ms|bytes|requests|reads|seen|left)$|requests|^lost$")
 """Figures of which more, and of which less, is better; other figures describe the run."""
 
@@ -73,6 +75,8 @@ def is_worse(key: str, ratio: float) -> bool:
 
     >>> is_worse("rows_per_s", 0.9), is_worse("p99_ms", 1.2), is_worse("p99_ms", 0.8), is_worse("rows", 2.0)
     (True, True, False, False)
+    >>> is_worse("idle_requests_per_s", 0.9)
+    False
     """
     return ratio < 1 if MORE.search(key) else ratio > 1 and bool(LESS.search(key))
 
@@ -86,7 +90,8 @@ def pages() -> dict[str, str]:
 def _about(name: str, number: int, report: dict[str, Any]) -> str:
     """Return the lines above a table: command, commit, machine, peer and notes."""
     known = commits(name)
-    scale = report.get("scale", 1)
+    # Reports before the key `scale`: TPC-H's largest table has 6,001,215 rows at scale 1.
+    scale = report.get("scale", 1 if report["ours"].get("rows", 0) > ROWS_OF_SCALE_1 / 2 else 0.1)
     lines = [
         f"* Command: `{COMMANDS[report['name']].format(scale=scale, rounds=report['rounds'])}`",
         f"* Recorded in commit: `{known[number - 1]}`"

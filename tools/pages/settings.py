@@ -21,10 +21,34 @@ kept in its definition.
 """
 
 
+ENVIRONMENT = {
+    "REPLITREE_URL": "The cluster of commands and of `replitree.connect`: `zk://…`, or a folder of `replitree up`.",
+    "REPLITREE_DIR": "The folder of the cluster, for commands without `--dir`; by default `./replitree-data`.",
+    "REPLITREE_TOKEN": "The token of the cluster.",
+    "REPLITREE_TOKEN_FILE": "A file with the token of the cluster, readable by its owner only.",
+    "REPLITREE_ZK_AUTH": "`user:password` of ZooKeeper, so that the password is in no URL.",
+    "REPLITREE_STORE_CREDENTIALS": "A file with credentials of object stores, for servers and for readers.",
+    "REPLITREE_DEBUG": "Set: commands print the traceback of an error, as with `--debug`.",
+}
+"""What each variable of the environment says."""
+
+
 def page() -> str:
     """Return the page."""
+    variables = table(["variable", "what it says"], ([f"`{name}`", text] for name, text in ENVIRONMENT.items()))
     return (
-        "\n\n".join((HEAD, "## Of a server", _settings(ServerConfig), "## Of a table", _settings(TableSettings))) + "\n"
+        "\n\n".join(
+            (
+                HEAD,
+                "## Of a server",
+                _settings(ServerConfig),
+                "## Of a table",
+                _settings(TableSettings),
+                "## Of the environment",
+                variables,
+            )
+        )
+        + "\n"
     )
 
 

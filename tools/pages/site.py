@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tools.pages import api, codes, commands, http, metrics, results, settings
+from tools.pages import api, codes, commands, http, metrics, options, results, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -20,13 +20,22 @@ CONFIG = ROOT / "zensical.toml"
 _OUTSIDE = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>\.\./[^)]*)\)")
 """A link to a file of the checkout that is no page."""
 
-LICENCE_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+ROOT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 """Files of the checkout's root that are pages, too."""
 
 
 def names() -> list[str]:
     """Return the paths of the generated pages, without making them."""
-    reference = (*api.PAGES, *commands.PAGES, *http.PAGES, *codes.DOCTOR_PAGES, "errors", "metrics", "settings")
+    reference = (
+        *api.PAGES,
+        *commands.PAGES,
+        *http.PAGES,
+        *codes.DOCTOR_PAGES,
+        "errors",
+        "metrics",
+        "options",
+        "settings",
+    )
     return [f"reference/{name}.md" for name in reference] + [f"results/{name}.md" for name in results.NAMES]
 
 
@@ -39,6 +48,7 @@ def generated() -> dict[str, str]:
     found |= {
         "reference/errors.md": codes.errors_page(),
         "reference/metrics.md": metrics.page(),
+        "reference/options.md": options.page(),
         "reference/settings.md": settings.page(),
     }
     return found | {f"results/{name}.md": text for name, text in results.pages().items()}
@@ -47,7 +57,7 @@ def generated() -> dict[str, str]:
 def written() -> Iterator[Path]:
     """Give the pages that are in the checkout."""
     yield from sorted(DOCS.glob("**/*.md"))
-    yield from (ROOT / name for name in LICENCE_PAGES)
+    yield from (ROOT / name for name in ROOT_PAGES)
 
 
 def place_of(page: Path) -> str:
@@ -75,14 +85,14 @@ def write(folder: Path) -> None:
 
 def linked(text: str, place: str) -> str:
     """Return a page with links that lead somewhere in the site: of a link to another file of the checkout the text is left."""
-    if place in LICENCE_PAGES:
+    if place in ROOT_PAGES:
         text = text.replace("](docs/", "](")
 
     def within(found: re.Match[str]) -> str:
         name = found["target"].removeprefix("../").partition("#")[0]
         if name == "README.md":
             return f"[{found['text']}](index.md)"
-        return f"[{found['text']}]({name})" if name in LICENCE_PAGES and "/" not in place else found["text"]
+        return f"[{found['text']}]({name})" if name in ROOT_PAGES and "/" not in place else found["text"]
 
     text = _OUTSIDE.sub(within, text) if "/" not in place else text
     return re.sub(
