@@ -63,7 +63,10 @@ def test_the_notebook_runs_from_top_to_bottom(notebook: Path) -> None:
         for number, text in enumerate(codes):
             tree = ast.parse(text, f"{notebook.name}, cell {number}")
             last = tree.body[-1]
-            shown = ast.Expression(tree.body.pop().value) if isinstance(last, ast.Expr) else None
+            shown: ast.Expression | None = None
+            if isinstance(last, ast.Expr):
+                shown = ast.Expression(last.value)
+                tree.body.pop()
             exec(compile(tree, notebook.name, "exec"), names)
             if shown is not None:
                 repr(eval(compile(shown, notebook.name, "eval"), names))
