@@ -57,7 +57,10 @@ def test_ready_says_what_is_waited_for_and_needs_no_token(cluster: InProcessClus
     assert node.request("GET", "/health?ready", token="") == (200, {"ready": True, "waiting": {}})
     table = node.table()
     table.availability.say_recovering("it takes over r2")
-    assert node.request("GET", "/health?ready") == (503, {"ready": False, "waiting": {"t": "recovering: it takes over r2"}})
+    assert node.request("GET", "/health?ready") == (
+        503,
+        {"ready": False, "waiting": {"t": "recovering: it takes over r2"}},
+    )
     assert node.request("GET", "/health")[0] == 503
 
 

@@ -11,11 +11,11 @@ from tools.pages.markdown import table
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "cli": (
         "Commands: cluster, inserts, queries",
-        ("up", "server", "blobd", "demo", "version", "insert", "sql", "optimize"),
+        ("up", "ui", "server", "blobd", "demo", "version", "insert", "sql", "optimize"),
     ),
     "cli-upkeep": (
         "Commands: watching and repairing a cluster",
-        ("status", "doctor", "recover", "drop-replica", "check", "fsck", "restore"),
+        ("status", "doctor", "recover", "drop-replica", "check", "fsck", "restore", "token"),
     ),
     "cli-table": ("Commands: replitree table, definition and settings", ("table",)),
     "cli-table-rows": ("Commands: replitree table, rows and versions", ("table",)),
@@ -27,7 +27,21 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 OF_TABLE = {
     "cli-table": (
-        *("create", "list", "show", "drop", "place", "alter", "storage", "keep", "feed", "mutations", "kill-mutation"),
+        *(
+            "create",
+            "list",
+            "show",
+            "drop",
+            "place",
+            "alter",
+            "storage",
+            "keep",
+            "ttl",
+            "bloom",
+            "feed",
+            "mutations",
+            "kill-mutation",
+        ),
         *("pause-merges", "resume-merges"),
     ),
     "cli-table-rows": (

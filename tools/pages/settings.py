@@ -27,6 +27,10 @@ ENVIRONMENT = {
     "REPLITREE_TOKEN": "The token of the cluster.",
     "REPLITREE_TOKEN_FILE": "A file with the token of the cluster, readable by its owner only.",
     "REPLITREE_ZK_AUTH": "`user:password` of ZooKeeper, so that the password is in no URL.",
+    "REPLITREE_TLS_CA": "A PEM file with the authorities of the servers' certificates: clients speak TLS.",
+    "REPLITREE_TLS_CERTIFICATE": "A PEM file with the certificate that clients show.",
+    "REPLITREE_TLS_KEY": "A PEM file with its private key, readable by its owner only.",
+    "REPLITREE_SET_KEY": "The setting `key` of a server, before its configuration file.",
     "REPLITREE_STORE_CREDENTIALS": "A file with credentials of object stores, for servers and for readers.",
     "REPLITREE_DEBUG": "Set: commands print the traceback of an error, as with `--debug`.",
 }

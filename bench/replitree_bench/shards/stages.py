@@ -33,7 +33,8 @@ from replitree.coordination.embedded import EmbeddedZooKeeper
 from replitree.coordination.zookeeper import ZooKeeperCoordination
 from replitree.replica.http.http_server import HttpServer
 from replitree.replica.kit.config import Address, ServerConfig
-from replitree.replica.server import COLLECT_OBJECTS, Server
+from replitree.replica.server import Server
+from replitree.replica.server_process import COLLECT_OBJECTS
 from replitree_bench.kit.report import Measured, Report, medians, quantile
 from replitree_bench.kit.systems import REPLICAS, SCHEMA, make_rows
 

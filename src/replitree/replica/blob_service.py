@@ -191,7 +191,7 @@ class _Front:
         check_token(header, self._token)
 
     def ask_health(self, tell: Callable[[JsonAnswer], None], *, asks_ready: bool) -> None:
-        """Answer the state also to who asks whether it is ready: it has no tables to wait for."""
+        """Answer the state, also when readiness is asked: there are no tables to wait for."""
         del asks_ready
         self._health_task().add_done_callback(lambda asked: None if asked.cancelled() else tell(asked.result()))
 

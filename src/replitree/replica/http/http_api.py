@@ -141,6 +141,7 @@ class HttpApi(Handlers):
     # --- looking ---
 
     async def _health(self, request: web.Request) -> web.Response:
+        """Say in a word how the server is, or with `?ready` whether all tables serve reads."""
         return response(self._gate.health(asks_ready=request.query_string == "ready"))
 
     async def _metrics(self, _: web.Request) -> web.Response:

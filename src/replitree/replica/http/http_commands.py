@@ -259,6 +259,7 @@ class CommandHandlers(Handlers):
         return json_response(await _became(table, appended, wait_s))
 
     async def _set_ttl(self, request: web.Request) -> web.Response:
+        """Change when rows are removed."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, TtlBody)
         appended, _ = await asyncio.to_thread(table.commands.set_ttl, body.ttl, body.id)
@@ -278,6 +279,7 @@ class CommandHandlers(Handlers):
         return json_response(plan.summary())
 
     async def _set_bloom(self, request: web.Request) -> web.Response:
+        """Change the columns that have Bloom filters."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
         body = await read_body(request, BloomBody)
         appended, _ = await asyncio.to_thread(table.commands.set_bloom, body.columns, body.id)
@@ -286,14 +288,12 @@ class CommandHandlers(Handlers):
     async def _command(self, request: web.Request) -> web.Response:
         """Say what became of the command at an index, when it is executed here or the time is up."""
         table, wait_s = self._table(request), seconds(request.query, "wait_s", WAIT_S_DEFAULT)
-        index = _index_of(request, "a command")
-        return json_response(await _outcome(table, index, wait_s))
+        return json_response(await _outcome(table, _index_of(request, "a command"), wait_s))
 
     async def _in_shards(self, request: web.Request) -> web.Response:
         """Say where the command with an id is in the log of each shard."""
         table, command = self._table(request), EntryId(request.match_info["id"])
-        found = await asyncio.to_thread(table.commands.in_shards, command)
-        return json_response({"shards": found})
+        return json_response({"shards": await asyncio.to_thread(table.commands.in_shards, command)})
 
     async def _scope(self, request: web.Request) -> web.Response:
         """Say which partitions of this shard a mutation concerns; nothing: all."""

@@ -1,7 +1,7 @@
 """The configuration of a server: a TOML file and variables of the environment, checked as a whole, one message per mistake.
 
 A variable ``REPLITREE_SET_KEY`` gives a setting its value, before the file: ``REPLITREE_SET_LISTEN=0.0.0.0:9000``.  Container
-systems derive variables from names of services (``REPLITREE_SERVER_PORT``), and none with this prefix: an unknown one is a
+systems derive variables from names of services, and none with this prefix: an unknown one is a
 mistake, and refused.
 """
 

@@ -305,8 +305,7 @@ class Commands:
         from replitree.storage.sql.alter_parser import parse_alter
         from replitree.storage.sql.evolve import apply_alter
 
-        wanted = _id(command_id)
-        known = self._find(wanted) if command_id is not None else None
+        wanted, known = self._known(command_id)
         for _ in range(ALTERS_MAX):
             definition, node_version = self._context.definitions.read()
             if known is not None:
@@ -341,8 +340,7 @@ class Commands:
         ReadOnly, Unavailable, OutcomeUnknown
             As `mutate`.
         """
-        asked, wanted = parse_storage(storage), _id(command_id)
-        known = self._find(wanted) if command_id is not None else None
+        asked, (wanted, known) = parse_storage(storage), self._known(command_id)
         if known is None and asked.kind is not StorageKind.LOCAL:
             try:
                 check_usable(asked.url)
@@ -365,31 +363,25 @@ class Commands:
         ReadOnly, Unavailable, OutcomeUnknown
             As `mutate`.
         """
-        asked, wanted = parse_keep(keep), _id(command_id)
-        known = self._find(wanted) if command_id is not None else None
+        asked, (wanted, known) = parse_keep(keep), self._known(command_id)
         return self._change_settings(wanted, known, lambda before: replace(before, keep=asked), says_retention=True)
 
     def set_feed(self, feed: str, command_id: str | None) -> tuple[Appended, TableDefinition]:
         """Append a change of how long the change feed is kept, empty: not at all; return and errors as `set_keep`."""
-        asked, wanted = parse_feed(feed), _id(command_id)
-        known = self._find(wanted) if command_id is not None else None
+        asked, (wanted, known) = parse_feed(feed), self._known(command_id)
         return self._change_settings(wanted, known, lambda before: replace(before, feed=asked), says_retention=True)
 
     def set_ttl(self, ttl: str, command_id: str | None) -> tuple[Appended, TableDefinition]:
         """Append a change of when rows are removed, empty: never; return and errors as `set_keep`."""
-        asked, wanted = parse_ttl(ttl), _id(command_id)
-        known = self._find(wanted) if command_id is not None else None
-        return self._change_settings(
-            wanted, known, lambda before: check_new(replace(before, ttl=asked)), says_retention=True
-        )
+        asked, (wanted, known) = parse_ttl(ttl), self._known(command_id)
+        return self._change_settings(wanted, known, lambda old: check_new(replace(old, ttl=asked)), says_retention=True)
 
     def set_bloom(self, columns: tuple[str, ...], command_id: str | None) -> tuple[Appended, TableDefinition]:
         """Append a change of the columns that have Bloom filters; return and errors as `set_keep`."""
         from replitree.storage.parts.encodings import check_bloom
 
-        wanted = _id(command_id)
         check_bloom(columns)
-        known = self._find(wanted) if command_id is not None else None
+        wanted, known = self._known(command_id)
         return self._change_settings(wanted, known, lambda before: check_new(replace(before, bloom=columns)))
 
     def _change_settings(
@@ -612,6 +604,11 @@ class Commands:
         if index is None:
             raise forgotten(command)
         return Appended(command, index, found.written)
+
+    def _known(self, command_id: str | None) -> tuple[fx.EntryId, Appended | None]:
+        """Return a command's id, a new one if None is given, and where it is in the log already."""
+        wanted = _id(command_id)
+        return wanted, None if command_id is None else self._find(wanted)
 
     def _find(self, command: fx.EntryId) -> Appended | None:
         """Look whether a command with this id is in the log."""

@@ -257,14 +257,12 @@ class Progress:
         """
         with self.changed:
             assert self.place is not None
-            item, broken = batch[0], frozenset(self._hidden)
+            item, queue, opened = batch[0], self._queue.values(), self.place.open
+            broken, overdue = frozenset(self._hidden), self.waited_s(item.index) > patience_s
             waits = removes(item) or isinstance(item.entry, LostEntry | RewriteEntry)
-            before = blockers(self._queue.values(), self._running, item.index) if waits else ()
-            kept = to_be_kept(self._queue.values())
-            overdue = self.waited_s(item.index) > patience_s
-            detached = to_be_detached(self._queue.values())
-            opened = self.place.open
-            fed = to_be_fed(self._queue.values(), opened) if feeds else PartSet()
+            before = blockers(queue, self._running, item.index) if waits else ()
+            kept, detached = to_be_kept(queue), to_be_detached(queue)
+            fed = to_be_fed(queue, opened) if feeds else PartSet()
             return View(
                 self.place.parts, self._held, before, makes, kept, broken, opened, sharer, overdue, detached, fed
             )
