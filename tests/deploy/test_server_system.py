@@ -97,10 +97,10 @@ def test_a_server_of_the_environment_tells_when_it_is_ready_and_ends_well(tmp_pa
                 assert told.startswith(b"STATUS=")
             with urlopen(f"http://127.0.0.1:{port}/health?ready", timeout=90) as answer:
                 assert answer.status == 200
-            token = {"Authorization": f"Bearer {TOKEN}"}
-            with urlopen(Request(f"http://127.0.0.1:{port}/metrics", headers=token), timeout=90) as answer:
+            authorized = {"Authorization": f"Bearer {TOKEN}"}
+            with urlopen(Request(f"http://127.0.0.1:{port}/metrics", headers=authorized), timeout=90) as answer:
                 assert sorted(named_metrics() - exposed(answer.read())) == []
-            asked = Request(f"http://127.0.0.1:{port}/v1/status", headers=token)
+            asked = Request(f"http://127.0.0.1:{port}/v1/status", headers=authorized)
             with urlopen(asked, timeout=90) as answer:
                 assert answer.status == 200
             server.send_signal(signal.SIGTERM)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from replitree.client.admin.fsck import FsckReport
     from replitree.client.admin.repair import PartCheck
     from replitree.client.admin.status import ClusterStatus, ServerStatus
-    from replitree.client.sharded.sharded_catalog import ShardedInfo
+    from replitree.client.sharded.sharded_catalog import ShardedInfo, Sharding
     from replitree.client.sharded.sharded_table import ShardedTable
     from replitree.client.sharded.shards import TableShards
     from replitree.client.transport.left_objects import LeftObjects
@@ -278,26 +278,35 @@ class Connection:
         http = self._http_client()
         wanted = max(1, len(self._access.replicas)) if wait_replicas is None else wait_replicas
         if shard_by:
-            from replitree.client.sharded.sharded_catalog import Sharding, create
+            from replitree.client.sharded.sharded_catalog import Sharding
             from replitree.client.transport.hosting import read_default
 
             sharding = Sharding.of(shard_by, shards, buckets, replicas, read_default(self.catalog))
-            check_store(self.catalog, http, definition.name, definition.storage)
-            create(self.catalog, definition, sharding)
             if wait_replicas is None and sharding.replicas is not None:
                 wanted = sharding.replicas
-            deadline = time.monotonic() + timeout_s
-            made = sharded(self.catalog, definition.name)
-            for shard in made.map.shards:
-                left = max(0.0, deadline - time.monotonic())
-                self._wait_for_replicas(shard_definition(made.definition, shard), wanted, left)
-            return self._sharded_table(made)
+            return self._create_sharded(definition, sharding, wanted, timeout_s)
         if (shards, buckets, replicas) != (None, None, None):
             raise BadInput("shards, buckets and replicas are those of a sharded table: say shard_by, too")
         check_store(self.catalog, http, definition.name, definition.storage)
         self.catalog.create(definition)
         self._wait_for_replicas(definition, wanted, timeout_s)
         return self._table(definition)
+
+    def _create_sharded(
+        self, definition: TableDefinition, sharding: Sharding, wanted: int, timeout_s: float
+    ) -> ShardedTable:
+        """Create a sharded table, and wait until so many replicas serve each shard."""
+        from replitree.client.change.store_check import check_store
+        from replitree.client.sharded.sharded_catalog import create
+
+        check_store(self.catalog, self._http_client(), definition.name, definition.storage)
+        create(self.catalog, definition, sharding)
+        deadline = time.monotonic() + timeout_s
+        made = sharded(self.catalog, definition.name)
+        for shard in made.map.shards:
+            left = max(0.0, deadline - time.monotonic())
+            self._wait_for_replicas(shard_definition(made.definition, shard), wanted, left)
+        return self._sharded_table(made)
 
     def table(self, name: str) -> Table:
         """Return a table.

@@ -90,6 +90,9 @@ class TableReplica:
         The server that hosts it.
     """
 
+    on_end: Callable[[], object]
+    on_answer: Callable[[fx.ClientAnswer], object]
+
     def __init__(self, definition: TableDefinition, replica: Replica, server: ServerContext) -> None:
         config, metrics, coordination = server.config, server.metrics, server.coordination
         self.coordination, self._tables, self._gathered = coordination, server.table, server.gathered
@@ -133,14 +136,11 @@ class TableReplica:
         self.inserts = Inserts(context, availability, performer, self.quorums, appends)
         self.joint_inserts = JointInserts(context, availability, performer, self.quorums, appends)
         self.joint_groups = JointGroups(context, availability, self.joint_inserts)
-        self.on_end: Callable[[], object] = lambda: None
-        self.on_answer: Callable[[fx.ClientAnswer], object] = lambda _: None
+        self.on_end, self.on_answer = (lambda: None), (lambda _: None)
         look_ahead = LookAhead(replica.name, exchange.begin, self.quorums.heard, self.prepared_rows.committed)
         self.puller = Puller(context, parts, availability, appends, look_ahead)
-        lanes = (Lane.SMALL, Lane.LARGE, *(Lane.MAKING for _ in range(config.merge_threads)))
-        self._executors = [
-            Executor(context, availability, self.store_performer, self.maker, appends, lane) for lane in lanes
-        ]
+        lanes = (Lane.SMALL, Lane.LARGE, *[Lane.MAKING] * config.merge_threads)
+        self._executors = [Executor(context, availability, performer, self.maker, appends, lane) for lane in lanes]
         self.leader = Leader(context, availability, self.maker, self.merges, self.quorums)
         self.cleaner, self.streams = Cleaner(context, availability, self.leader), ReplicaStreams(context, availability)
         self.commands = Commands(
@@ -152,10 +152,8 @@ class TableReplica:
         self.end_of_log, naming = EndOfLog(self.performer, self.progress), Naming(context, availability)
         self.tagging = Tagging(context, parts, self.snapshots, naming)
         self.consuming = Consuming(context, parts, self.snapshots, naming, lambda: self.feeds)
-        self.mover, self.expiry = (
-            Mover(context, parts, availability, storage, self.leader, self.commands),
-            Expiry(context, parts, availability, lambda: self.leader.leader, self.commands),
-        )
+        self.mover = Mover(context, parts, availability, storage, self.leader, self.commands)
+        self.expiry = Expiry(context, parts, availability, lambda: self.leader.leader, self.commands)
         self.mending = Mending(context, parts, availability, sources, self.lost_parts, self.mover)
         self.checker = Checker(context, parts, self.mending.check, availability.is_stopping)
         keepers = Keepers(self.mending, self.lost_parts, self.prepared, self.prepared_rows, self.uploads, storage)
