@@ -101,6 +101,7 @@ class HttpApi(Handlers):
 
         async def guarded(request: web.Request) -> web.StreamResponse:
             grant = None
+            KNOWN_AS.set("")
             try:
                 if request.path == "/health":
                     answer: web.StreamResponse = await handler(request)
@@ -124,7 +125,7 @@ class HttpApi(Handlers):
             finally:
                 self._received.give_back(request)
             if grant is not None:
-                known_as = request.get(KNOWN_AS) or request.query.get("token", "")
+                known_as = KNOWN_AS.get() or request.query.get("token", "")
                 table = request.match_info.get("table", "")
                 self._gate.answered(grant, _route(request), table, known_as, answer.status)
             return answer

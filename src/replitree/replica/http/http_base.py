@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from typing import TypeVar
 
 import msgspec
@@ -17,8 +18,8 @@ from replitree.replica.table.table_replica import TableReplica
 CHUNK_BYTES = 1 << 20
 QUICK_JSON_BYTES = 256 << 10
 
-KNOWN_AS = "known_as"
-"""Where a request keeps what its client calls it, for the audit record."""
+KNOWN_AS = ContextVar("known_as", default="")
+"""What its client calls the request that this task answers, for the audit record."""
 
 T = TypeVar("T")
 
@@ -63,5 +64,5 @@ async def read_body(request: web.Request, kind: type[T]) -> T:
         found = await asyncio.to_thread(decode, body) if len(body) > QUICK_JSON_BYTES else decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise BadInput(f"the body is not what {request.path} takes: {error}") from error
-    request[KNOWN_AS] = str(getattr(found, "id", None) or getattr(found, "token", None) or "")
+    KNOWN_AS.set(str(getattr(found, "id", None) or getattr(found, "token", None) or ""))
     return found
