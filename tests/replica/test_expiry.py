@@ -320,8 +320,10 @@ def test_one_command_removes_the_rows_of_all_shards(cluster: InProcessCluster, c
     wait_for(lambda: keys_of(connection) == list(range(16, 24)), "they are gone")
     assert len(table.mutations()) == 1
     table.set_ttl("at + 1 week")
+    table.set_bloom("k")
     for shard in ("t~0", "t~1"):
-        assert leader_of(cluster, shard).table(shard).definitions.refresh().ttl == parse_ttl("at + 1 week")
+        definition = leader_of(cluster, shard).table(shard).definitions.refresh()
+        assert (definition.ttl, definition.bloom) == (parse_ttl("at + 1 week"), ("k",))
 
 
 def test_the_bound_is_rounded_down() -> None:

@@ -22,7 +22,6 @@ from replitree.cli.cluster.restarts import Restarts
 from replitree.cli.options import DEFAULT_FOLDER
 from replitree.cli.output import Output, console, counted, plain
 from replitree.errors import ReplitreeError
-from replitree.tls import split_address
 
 if TYPE_CHECKING:
     from replitree.client.cluster import LocalCluster
@@ -53,6 +52,8 @@ class ReplicaLine:
 
     @override
     def __str__(self) -> str:
+        from replitree.tls import split_address
+
         is_secure, place = split_address(self.address)
         where = f"{'https' if is_secure else 'http'}://{place}" if place else "not serving"
         what = f"{counted(self.tables, 'table')}  {counted(self.rows, 'row')}"
