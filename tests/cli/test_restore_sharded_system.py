@@ -125,8 +125,8 @@ def test_a_sharded_table_is_restored_from_the_disks_of_two_machines(spread: Loca
     spread.stop("r2")
     dropped = run("drop-replica", "events", "r2", "--yes", "--dir", str(spread.folder), "--json")
     assert (dropped.status, dropped.json["tables"]) == (0, ["events~0", "events~2"]), dropped.err
-    nobody = run("drop-replica", "events", "r2", "--yes", "--dir", str(spread.folder))
-    assert (nobody.status, "no shard of the table has a replica 'r2'" in nobody.err) == (2, True)
+    unknown = run("drop-replica", "events", "r2", "--yes", "--dir", str(spread.folder))
+    assert (unknown.status, "no shard of the table has a replica 'r2'" in unknown.err) == (2, True)
 
 
 def test_shards_that_stand_at_no_common_cut_are_told(tmp_path: Path, run: Run) -> None:

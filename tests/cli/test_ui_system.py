@@ -44,7 +44,7 @@ def test_up_starts_the_page_when_a_browser_first_asks(tmp_path: Path) -> None:
     page, log = cluster.ready["page"], tmp_path / "data" / "page.log"
     try:
         cluster.run("table", "create", "seen", "--schema", "id bigint not null")
-        assert not log.exists(), "nobody looks: there is no process"
+        assert not log.exists(), "no browser has asked: there is no process"
         assert ask(page, "/")[0] == 403
         assert log.exists()
         cookie = enter(page)

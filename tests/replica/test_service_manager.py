@@ -1,4 +1,4 @@
-"""A server tells systemd, and whoever asks `/health?ready`, when its tables serve reads."""
+"""A server tells systemd, and clients that ask `/health?ready`, when its tables serve reads."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class StagesBench:
             )
             for _ in range(WARM_UPS):
                 self._insert()
-            # As a server does it: see `replitree.replica.server`.
+            # As a server does it: see `replitree.replica.server_process`.
             gc.freeze()
             gc.set_threshold(COLLECT_OBJECTS, 20, 20)
         except BaseException:
