@@ -474,6 +474,16 @@ def test_a_quorum_that_a_shard_can_not_reach_is_refused_before_the_commit(cluste
     assert commit(first, shares, quorum=2)[1]["outcome"] == "inserted"
 
 
+def test_a_quorum_of_all_is_refused_when_the_coordinators_shard_has_fewer_replicas(cluster: InProcessCluster) -> None:
+    first, second = cluster.nodes
+    third = Replica(SHARDS[1], "r3")
+    cluster.run(join_table(third))
+    cluster.admin.perform(fx.Commit(fx.Create(layout.is_active(third), b"", ephemeral=True)))
+    refused = insert(first, second, 0, quorum="all")[1]["message"]
+    assert "d~0: a quorum of 3 was asked for, and of 2 replicas 2 can take part" in refused
+    assert insert(first, second, 0, quorum="majority")[1]["outcome"] == "inserted"
+
+
 # --- tokens -----------------------------------------------------------------------------------------------------------------
 
 

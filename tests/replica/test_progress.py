@@ -326,3 +326,17 @@ def test_commands_are_found_by_their_id() -> None:
     assert known.index_of(fx.EntryId("d")) == 2
     assert known.index_of(fx.EntryId("other")) is None
     assert known.command(fx.LogIndex(0)) is None
+
+
+def test_an_insert_whose_quorum_is_open_is_tried_again_at_short_intervals() -> None:
+    puller = Puller()
+    first, second = puller.pull(get("a"), get("b"))
+    pointer = Pointer(fx.LogIndex(2), fx.Version(2), (second.index,))
+    puller.progress.pulled(Place(pointer, puller.place.parts), ())
+    for _ in range(15):
+        puller.progress.release(
+            (first, second), (), {each.index: "its writer has not published it" for each in (first, second)}
+        )
+    assert puller.take(Lane.SMALL) == []
+    # The other one waits for 10 s by now.
+    assert [item.index for item in puller.progress.take(Lane.SMALL, 64, lambda: False, 5.0)] == [second.index]

@@ -351,12 +351,15 @@ class JointInserts:
         TooFewReplicas
             A shard does not have so many that can take part.
         """
-        size, own = self._quorums.needed(wish), self._context.replica.table
-        counted = {}
+        own_size, own = self._quorums.needed(wish), self._context.replica.table
+        size, counted = own_size, {}
         for share in others:
             shard = layout.beside(own, share.shard, share.incarnation)
             counted[share.shard] = self._context.performer.look_up(count_replicas(shard))
             size = max(size, quorum_size(wish, counted[share.shard]))
+        if size > own_size:
+            # What the word means in a shard with more replicas must be possible in this one, too.
+            self._quorums.needed(Wish(size))
         for name, replicas in counted.items():
             if size > len(replicas.live):
                 raise TooFewReplicas(

@@ -43,6 +43,9 @@ POSTPONE_S_MIN = 0.004
 publishes its part within milliseconds."""
 
 POSTPONE_S_MAX = 10.0
+POSTPONE_OPEN_S_MAX = 0.25
+"""The longest pause of an insert whose quorum is open: its client waits, and its writer may publish the part at any moment."""
+
 IDLE_LOOK_S = 0.5
 """The period, in seconds, in which a thread that waits until nothing is executed looks whether to go on waiting."""
 
@@ -205,11 +208,7 @@ class Progress:
                     for index, postponed in self._waiting.items()
                     if index not in self._running
                 )
-                due = (
-                    postponed.again_at
-                    for queued, postponed in waiting
-                    if queued is not None and self.lane(queued) is lane
-                )
+                due = (each.again_at for queued, each in waiting if queued is not None and self.lane(queued) is lane)
                 self._lanes[lane].wait(max(0.0, min(deadline, min(due, default=float("inf"))) - now))
             batch = () if stopping() else self._ready(lane, count)
             self._running.update(item.index for item in batch)
@@ -285,9 +284,9 @@ class Progress:
                 self._waiting.pop(index, None)
             now = time.monotonic()
             for index, reason in reasons.items():
-                known = self._waiting.get(index)
-                tries = known.tries + 1 if known is not None else 1
-                pause = min(POSTPONE_S_MAX, POSTPONE_S_MIN * 2 ** min(tries - 1, 20))
+                tries = 1 if (known := self._waiting.get(index)) is None else known.tries + 1
+                longest = POSTPONE_OPEN_S_MAX if self.place and index in self.place.open else POSTPONE_S_MAX
+                pause = min(longest, POSTPONE_S_MIN * 2 ** min(tries - 1, 20))
                 # News that came while the entry ran makes it due at once.
                 if is_told := index in told:
                     pause = POSTPONE_S_MAX if self._told_before.get(index) == self._told else 0.0
@@ -309,8 +308,8 @@ class Progress:
     def losing(self) -> tuple[tuple[str, str], ...]:
         """Return the parts that entries of the queue declare lost, with the content of the empty part that each becomes."""
         with self.changed:
-            lost = [item.entry for item in self._queue.values() if isinstance(item.entry, LostEntry)]
-        return tuple((entry.part, entry.content_hash) for entry in lost)
+            entries = [item.entry for item in self._queue.values()]
+        return tuple((each.part, each.content_hash) for each in entries if isinstance(each, LostEntry))
 
     def wait_idle(self, interrupted: Callable[[], bool]) -> bool:
         """Wait until no entry is being executed; False when `interrupted` says so before."""
@@ -324,8 +323,7 @@ class Progress:
     def waited_s(self, index: LogIndex) -> float:
         """Return for how many seconds an entry has been tried in vain, or has waited for a watched node."""
         with self.changed:
-            waiting = self._waiting.get(index)
-            return time.monotonic() - waiting.since if waiting is not None else 0.0
+            return time.monotonic() - waiting.since if (waiting := self._waiting.get(index)) is not None else 0.0
 
     def retry_now(self) -> None:
         """Let everything that waits be tried at once: something changed for the better."""
@@ -563,8 +561,8 @@ class Progress:
     def postponed_s(self) -> float:
         """Return for how long the oldest entry that waits for nothing but its next try has been tried, in seconds."""
         with self.changed:
-            since = min((each.since for each in self._waiting.values() if not each.is_told), default=None)
-            return 0.0 if since is None else time.monotonic() - since
+            now = time.monotonic()
+            return now - min((each.since for each in self._waiting.values() if not each.is_told), default=now)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after every change; it must return at once.  Returns it, for `unlisten`."""
