@@ -27,6 +27,9 @@ BLOCK = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | 
 STAYS = ("replitree up", "replitree server")
 """Commands that serve until they are stopped."""
 
+ENVIRONMENT = ("python3 -m venv ", ". .venv/bin/activate")
+"""Commands that make the environment of the reader; the test has one."""
+
 SHOWN = frozenset({"", "console", "text", "yaml"})
 """Languages of blocks that nothing runs."""
 
@@ -73,7 +76,7 @@ class PageRunner:
 
     def _sh(self, text: str) -> None:
         for line in text.replace("\\\n", " ").splitlines():
-            if line.startswith(STAYS):
+            if line.startswith(STAYS + ENVIRONMENT):
                 continue
             if line.startswith("pip install "):
                 extras = set(re.findall(r"[\w-]+", line.partition("[")[2].partition("]")[0]))

@@ -20,7 +20,13 @@ WHO = re.compile(
 MOST = {PACKAGE: (0, 0), CHECKER: (0, 0)}
 """How often each may stand in the docstrings of a distribution; the numbers only fall."""
 
-PAGES = (ROOT / "README.md", ROOT / "docs/ARCHITECTURE.md", ROOT / "docs/GLOSSARY.md")
+PAGES = (
+    *(ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "docs/ARCHITECTURE.md", ROOT / "docs/GLOSSARY.md"),
+    *(ROOT / "docs/start.md", ROOT / "docs/glossary-m-z.md", ROOT / "docs/operations.md"),
+    *sorted(
+        path for kind in ("architecture", "changes", "concept", "task") for path in (ROOT / "docs").glob(f"{kind}-*.md")
+    ),
+)
 
 
 def docstrings(root: Path) -> str:

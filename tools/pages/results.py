@@ -22,7 +22,7 @@ PAGES = {
 }
 """Title of each page of benchmarks, by the file that it shows."""
 
-NAMES = (*PAGES, "where-we-lose", "checker", "kills")
+NAMES = (*PAGES, "first-hour", "where-we-lose", "checker", "kills")
 """All pages."""
 
 COMMANDS = {
@@ -84,7 +84,7 @@ def is_worse(key: str, ratio: float) -> bool:
 def pages() -> dict[str, str]:
     """Return all pages by their names."""
     made = {name: _page(name) for name in PAGES}
-    return made | {"where-we-lose": _losses(), "checker": _checker(), "kills": _kills()}
+    return made | {"first-hour": _first_hour(), "where-we-lose": _losses(), "checker": _checker(), "kills": _kills()}
 
 
 def _about(name: str, number: int, report: dict[str, Any]) -> str:
@@ -153,13 +153,14 @@ def _losses() -> str:
     return f"{text}\n\n{table(['report', 'figure', 'ours', 'peer', 'ratio'], rows)}\n"
 
 
-def _lines(name: str) -> list[dict[str, Any]]:
+def lines(name: str) -> list[dict[str, Any]]:
+    """Return the lines of a file of results."""
     return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def _checker() -> str:
     """Return the page of the checker's record."""
-    models, left_out = _lines("models"), _lines("left_out")
+    models, left_out = lines("models"), lines("left_out")
     explored = [each for each in models if not each["violation"]]
     rows = [
         ["models explored to their end without a violation", f"{len(explored):,}"],
@@ -194,6 +195,36 @@ def _checker() -> str:
     return "\n\n".join(pieces) + "\n"
 
 
+def _first_hour() -> str:
+    """Return the page of what the start page takes, from the last run that was recorded."""
+    *_, last = lines("first_hour")
+    known = commits("first_hour")
+    facts = [
+        "* Command: `python -m tests.cli.first_hour`",
+        f"* Recorded in commit: `{known[-1]}`" if known else "* Recorded in commit: not known here",
+        f"* Machine: {MACHINE}; load when it began: {last['load']}",
+    ]
+    goals = [
+        ["commands until rows are in a chart", "12", f"{last['commands_to_chart']}"],
+        ["seconds until rows are in a chart", "300", f"{last['seconds_to_chart']:,.0f}"],
+        ["rows in the chart", "3", f"{last['rows_in_chart']}"],
+        ["commands of the page", "", f"{last['commands']}"],
+        ["seconds of the page", "", f"{last['seconds']:,.0f}"],
+    ]
+    # A program is one command; its first line stands for it.
+    steps = ([f"`{command.splitlines()[0]}`", f"{seconds:.1f}"] for command, seconds in last["steps"])
+    intro = (
+        "Generated from `docs/results/first_hour.jsonl`. A program builds the wheel and follows [start](../start.md) as a new "
+        "user: a new folder, an empty home, two shells that get each command as it is printed, and a browser that "
+        "opens the printed address and reads the rows from the chart. Packages come from a registry; nothing is cached."
+    )
+    pieces = (
+        *("# Results: the first hour", intro, "\n".join(facts), table(["figure", "goal", "measured"], goals)),
+        *("## Each command", table(["command", "s"], steps)),
+    )
+    return "\n\n".join(pieces) + "\n"
+
+
 def _kills() -> str:
     """Return the page of reads at cuts while processes are killed."""
     intro = (
@@ -201,7 +232,7 @@ def _kills() -> str:
         "row twice, or an older state than the read before."
     )
     pieces = ["# Results: reads while processes are killed", intro]
-    for each in _lines("kills"):
+    for each in lines("kills"):
         rows = [[key, f"{value:,}" if isinstance(value, int) else str(value)] for key, value in each.items()]
         pieces.append(table(["figure", "value"], rows))
     return "\n\n".join(pieces) + "\n"

@@ -1,4 +1,4 @@
-"""The page of settings: those of a server, with their defaults, and those of a table."""
+"""The pages of settings: those of a server, and those of a table and of the environment, with their defaults."""
 
 from __future__ import annotations
 
@@ -12,14 +12,24 @@ from replitree.replica.kit.config import ServerConfig
 from replitree.storage.schema.definition import TableSettings
 from tools.pages.markdown import table
 
-HEAD = """\
-# Settings
+SERVER = """\
+# Settings of a server
 
-A server reads its settings from the TOML file that `replitree server --config FILE` names; `replitree up --set NAME=VALUE`
-writes one for all replicas of a local cluster. A table's settings are given where it is created. The setting of a table is
-kept in its definition.
+A server reads its settings from the TOML file that `replitree server --config FILE` names, and from the environment;
+`replitree up --set NAME=VALUE` writes one for all replicas of a local cluster. Settings of a table:
+[settings-tables.md](settings-tables.md).
 """
 
+TABLES = """\
+# Settings of a table, and variables of the environment
+
+The settings of a table are given where it is created, and are stored in its definition. Settings of a server:
+[settings.md](settings.md).
+"""
+
+
+PAGES = ("settings", "settings-tables")
+"""Names of the pages."""
 
 ENVIRONMENT = {
     "REPLITREE_URL": "The cluster of commands and of `replitree.connect`: `zk://…`, or a folder of `replitree up`.",
@@ -37,23 +47,11 @@ ENVIRONMENT = {
 """What each variable of the environment says."""
 
 
-def page() -> str:
-    """Return the page."""
+def pages() -> dict[str, str]:
+    """Return the pages by their names."""
     variables = table(["variable", "what it says"], ([f"`{name}`", text] for name, text in ENVIRONMENT.items()))
-    return (
-        "\n\n".join(
-            (
-                HEAD,
-                "## Of a server",
-                _settings(ServerConfig),
-                "## Of a table",
-                _settings(TableSettings),
-                "## Of the environment",
-                variables,
-            )
-        )
-        + "\n"
-    )
+    tables = (TABLES, "## Of a table", _settings(TableSettings), "## Of the environment", variables)
+    return {"settings": f"{SERVER}\n{_settings(ServerConfig)}\n", "settings-tables": "\n\n".join(tables) + "\n"}
 
 
 def _settings(kind: Any) -> str:

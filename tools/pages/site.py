@@ -34,7 +34,7 @@ def names() -> list[str]:
         "errors",
         "metrics",
         "options",
-        "settings",
+        *settings.PAGES,
     )
     return [f"reference/{name}.md" for name in reference] + [f"results/{name}.md" for name in results.NAMES]
 
@@ -49,8 +49,8 @@ def generated() -> dict[str, str]:
         "reference/errors.md": codes.errors_page(),
         "reference/metrics.md": metrics.page(),
         "reference/options.md": options.page(),
-        "reference/settings.md": settings.page(),
     }
+    found |= {f"reference/{name}.md": text for name, text in settings.pages().items()}
     return found | {f"results/{name}.md": text for name, text in results.pages().items()}
 
 
