@@ -97,5 +97,31 @@ def test_every_report_has_a_command_and_losses_are_told() -> None:
     worse = [
         key for _, _, each in results.reports() for key, ratio in each["ratio"].items() if results.is_worse(key, ratio)
     ]
-    page = generated()["results/where-we-lose.md"]
+    page = generated()["results/where-we-lose.md"].partition("## Figures in which the peer is ahead")[2]
     assert page.count("\n| [") == len(worse) > 0
+
+
+def rows_with_missed_goals() -> set[tuple[str, str]]:
+    """Return page and first cell of each row of a table with a column `goal` whose goal is in bold."""
+    found = set()
+    for page in site.written():
+        goal = None
+        for line in page.read_text(encoding="utf-8").splitlines():
+            cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+            if "goal" in cells:
+                goal = cells.index("goal")
+            elif not cells:
+                goal = None
+            elif goal is not None and cells[goal].startswith("**"):
+                found.add((page.name, cells[0]))
+    return found
+
+
+def test_every_missed_goal_is_among_those_where_we_lose() -> None:
+    """A page says in bold which goal is missed; `docs/results/missed.jsonl` has it, too, until it is reached."""
+    missed = results.lines("missed")
+    listed = {(each["page"], each["row"]) for each in missed}
+    assert rows_with_missed_goals() == {
+        (each["page"], each["row"]) for each in missed if each["beside"].startswith("goal")
+    }
+    assert all(f"| {row} |" in (ROOT / "docs" / page).read_text(encoding="utf-8") for page, row in listed)

@@ -146,11 +146,24 @@ def _losses() -> str:
         if is_worse(key, ratio)
     ]
     text = (
-        "# Results: where we lose\n\nEvery recorded figure in which the peer is ahead, generated from `docs/results`. Figures "
-        "that were measured by hand and have no result file are in the prose of the pages on benchmarks "
-        "([index](../benchmarks.md)): among them p99 of single small inserts (ratio 1.77) and of quorum inserts (1.18)."
+        "# Results: where we lose\n\nThe goals that are missed, and every recorded figure in which the peer is "
+        "ahead. How figures are made: [benchmarks](../benchmarks.md)."
     )
-    return f"{text}\n\n{table(['report', 'figure', 'ours', 'peer', 'ratio'], rows)}\n"
+    missed = (
+        [each["what"], each["ours"], each["beside"], f"`{each['command']}`", f"[{each['page']}](../{each['page']})"]
+        for each in lines("missed")
+    )
+    pieces = (
+        *(text, "## Goals that are missed, and figures that were measured by hand"),
+        "Generated from `docs/results/missed.jsonl`; a test compares it with the goals in bold of the pages.",
+        *(
+            table(["what", "ours", "goal, or the peer", "command", "page"], missed),
+            "## Figures in which the peer is ahead",
+        ),
+        "Generated from the reports in `docs/results`.",
+        table(["report", "figure", "ours", "peer", "ratio"], rows),
+    )
+    return "\n\n".join(pieces) + "\n"
 
 
 def lines(name: str) -> list[dict[str, Any]]:
