@@ -67,7 +67,7 @@ def test_a_variable_comes_before_the_file(tmp_path: Path) -> None:
         ("REPLITREE_SET_COLOUR", "red", "names no setting"),
         ("REPLITREE_SET_MERGES_MAX", "many", "REPLITREE_SET_MERGES_MAX has no value of merges_max"),
         ("REPLITREE_SET_MERGES_MAX", "0", "REPLITREE_SET_MERGES_MAX .* >= 1"),
-        ("REPLITREE_SET_MERGE", "sometimes", "REPLITREE_SET_MERGE has no value of merge"),
+        ("REPLITREE_SET_MERGE", "sometimes", "REPLITREE_SET_MERGE has no value of merge: use self or fetch"),
         ("REPLITREE_SET_LISTEN", "nowhere", "listen"),
     ],
 )
@@ -87,10 +87,11 @@ def test_a_setting_that_is_missing_is_named_with_its_variable() -> None:
     [
         ("name = ", "not TOML"),
         ('name = "r1"\n', "zookeeper"),
-        (GOOD + 'colour = "red"\n', "colour"),
+        (GOOD + 'colour = "red"\n', "colour names no setting"),
+        ('name = "r1"\nzookeper = "zk://z"\n', "zookeper names no setting of a server; did you mean zookeeper?"),
         (GOOD + 'listen = "nowhere"\n', "listen"),
-        (GOOD + "fetch_threads = 'many'\n", "fetch_threads"),
-        (GOOD + 'merge = "sometimes"\n', "merge"),
+        (GOOD + "fetch_threads = 'many'\n", "fetch_threads: Expected"),
+        (GOOD + 'merge = "sometimes"\n', "merge: use self or fetch"),
         (GOOD + "merge_threads = 0\n", "merge_threads"),
         (GOOD + "clean_log_delay_s = 0.0\n", "clean_log_delay_s"),
         (GOOD + "deduplication_window = 0\n", "deduplication_window"),

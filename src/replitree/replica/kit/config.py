@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from typing_extensions import override
@@ -279,6 +279,8 @@ def load_config(path: Path, environment: Mapping[str, str] | None = None) -> Ser
     where = "the environment" if path == NO_FILE else str(path)
     try:
         given = tomllib.loads(path.read_text())
+        for key, value in given.items():
+            _check_setting(key, value, f"{where}: {key}")
         given |= environment_settings(os.environ if environment is None else environment)
         for option in msgspec.structs.fields(ServerConfig):
             if option.required and option.name not in given:
@@ -363,21 +365,39 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, object]:
     >>> environment_settings({"REPLITREE_SET_NAME": "r1", "REPLITREE_SET_MERGES_MAX": "4", "HOME": "/"})
     {'merges_max': 4, 'name': 'r1'}
     """
-    kinds = {option.name: option.type for option in msgspec.structs.fields(ServerConfig)}
+    kinds = _kinds()
     found: dict[str, object] = {}
     for variable in sorted(each for each in environment if each.startswith(ENVIRONMENT)):
         key, text = variable.removeprefix(ENVIRONMENT).lower(), environment[variable]
-        if key not in kinds or variable != ENVIRONMENT + key.upper():
-            near = get_close_matches(key, kinds, n=1)
-            hint = f"; did you mean {ENVIRONMENT}{near[0].upper()}?" if near else ""
-            raise BadInput(f"the variable {variable} names no setting of a server{hint}")
-        is_text = kinds[key] is str or get_origin(kinds[key]) is Literal
+        if variable != ENVIRONMENT + key.upper():
+            key = variable
+        is_text = key not in kinds or kinds[key] is str or get_origin(kinds[key]) is Literal
         try:
             value = text.split(",") if key == "tables" else text if is_text else tomllib.loads(f"v = {text}")["v"]
-            found[key] = converted(value, kinds[key])
-        except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        except tomllib.TOMLDecodeError as error:
             raise BadInput(f"the variable {variable} has no value of {key}: {error}") from error
+        found[key] = _check_setting(key, value, f"the variable {variable}", ENVIRONMENT)
     return found
+
+
+def _kinds() -> dict[str, Any]:
+    """Return the type of each setting by its name."""
+    return {option.name: option.type for option in msgspec.structs.fields(ServerConfig)}
+
+
+def _check_setting(key: str, value: object, said: str, prefix: str = "") -> object:
+    """Return the value of a setting; ``BadInput`` begins with what is ``said``, and proposes names with the ``prefix``."""
+    kinds = _kinds()
+    if key not in kinds:
+        near = get_close_matches(key.removeprefix(prefix).lower(), kinds, n=1)
+        hint = f"; did you mean {prefix + near[0].upper() if prefix else near[0]}?" if near else ""
+        raise BadInput(f"{said} names no setting of a server{hint}")
+    try:
+        return converted(value, kinds[key])
+    except msgspec.ValidationError as error:
+        choice = get_args(kinds[key]) if get_origin(kinds[key]) is Literal else ()
+        wanted = f"use {' or '.join(choice)}" if choice else str(error)
+        raise BadInput(f"{said} has no value of {key}: {wanted}" if prefix else f"{said}: {wanted}") from error
 
 
 def read_token(path: Path) -> str:
