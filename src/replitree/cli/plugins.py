@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
+SUMMARY_MAX = 200
+"""Characters of a command's summary in the help of its group."""
+
+
 class PlacedCommands(UserDict[str, Any]):
     """Commands by name; one whose value is a place is imported when it is looked up."""
 
@@ -46,7 +50,19 @@ class PlacedCommands(UserDict[str, Any]):
         return command
 
 
-class PluginGroup(TyperGroup):
+class CommandGroup(TyperGroup):
+    """A group whose help shows the whole summary of each command: where a line ends, click would cut it."""
+
+    @override
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, each.get_short_help_str(SUMMARY_MAX)) for name, each in found if not each.hidden]
+            )
+
+
+class PluginGroup(CommandGroup):
     """A group of commands that distributions add commands to.
 
     Attributes

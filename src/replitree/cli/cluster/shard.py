@@ -9,6 +9,7 @@ import typer
 
 from replitree.cli.options import Cluster, Name, check_name, on_cluster
 from replitree.cli.output import byte_size, counted
+from replitree.cli.plugins import CommandGroup
 from replitree.errors import BadInput
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ Config = Annotated[
 ]
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="Add and empty shards of a sharded table, and move buckets between them.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -10,9 +10,12 @@ import typer
 
 from replitree.cli.options import DEFAULT_FOLDER, Json, Yes
 from replitree.cli.output import Output, confirm
+from replitree.cli.plugins import CommandGroup
 from replitree.errors import BadInput
 
-app = typer.Typer(no_args_is_help=True, help="Named tokens with a role, for clients that may not do everything.")
+app = typer.Typer(
+    cls=CommandGroup, no_args_is_help=True, help="Named tokens with a role, for clients that may not do everything."
+)
 
 File = Annotated[
     Path | None,

@@ -8,6 +8,7 @@ import typer
 
 from replitree.cli.options import ChangeOptions, Cluster, Name, Yes, check_name, on_cluster
 from replitree.cli.output import byte_size, confirm
+from replitree.cli.plugins import CommandGroup
 
 Consumer = Annotated[
     str, typer.Argument(metavar="CONSUMER", help="Its name: letters, digits, _, . and -, a letter first.")
@@ -38,6 +39,7 @@ Bytes = Annotated[
 ]
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="List, create, move and drop the consumers of a table's change feed.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -8,11 +8,15 @@ import typer
 
 from replitree.cli.options import Cluster, Name, Yes, check_name, on_cluster
 from replitree.cli.output import confirm
+from replitree.cli.plugins import CommandGroup
 
 StreamId = Annotated[str, typer.Argument(metavar="STREAM", help="Id of the stream, as `list` shows it.")]
 
 app = typer.Typer(
-    help="List and forget the streams that write into a table.", no_args_is_help=True, rich_markup_mode=None
+    cls=CommandGroup,
+    help="List and forget the streams that write into a table.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 

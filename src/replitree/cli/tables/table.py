@@ -10,6 +10,7 @@ import typer
 
 from replitree.cli.options import Cluster, Yes, check_name, on_cluster
 from replitree.cli.output import confirm, counted
+from replitree.cli.plugins import CommandGroup
 from replitree.cli.tables import aside, change, changes, tag
 from replitree.cli.tables.files import find_source, open_rows
 from replitree.errors import BadInput
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from replitree.client.table import Table
     from replitree.storage.schema.definition import TableDefinition, TableSettings
 
-app = typer.Typer(help="Create, list, show and drop tables.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=CommandGroup, help="Create, list, show and drop tables.", no_args_is_help=True, rich_markup_mode=None
+)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the table: letters, digits and _, a letter first.")]
 Schema = Annotated[

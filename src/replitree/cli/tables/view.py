@@ -8,13 +8,19 @@ import typer
 
 from replitree.cli.options import Cluster, CommandId, Name, Yes, check_name, on_cluster
 from replitree.cli.output import confirm
+from replitree.cli.plugins import CommandGroup
 from replitree.errors import BadInput
 
 ViewName = Annotated[
     str, typer.Argument(metavar="VIEW", help="Name of the view: letters, digits and _, a letter first.")
 ]
 
-app = typer.Typer(help="Create, list, fill and drop materialised views.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=CommandGroup,
+    help="Create, list, fill and drop materialised views.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.command("create")

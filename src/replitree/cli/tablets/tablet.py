@@ -10,6 +10,7 @@ import typer
 
 from replitree.cli.options import PORT_MAX, Json, check_address, check_group_name
 from replitree.cli.output import EXIT_UNFINISHED, Output
+from replitree.cli.plugins import CommandGroup
 from replitree.cli.tablets.tablet_losses import accept_loss
 from replitree.cli.tablets.tablet_replace import replace
 from replitree.errors import BadInput
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from replitree.tablet.members.inspection import GroupReport, TabletReport
 
 app = typer.Typer(
+    cls=CommandGroup,
     help="State machines with one leader, whose log lies in a blob group.",
     no_args_is_help=True,
     rich_markup_mode=None,
