@@ -58,7 +58,7 @@ class CommandGroup(TyperGroup):
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl(
-                [(name, each.get_short_help_str(SUMMARY_MAX)) for name, each in found if not each.hidden]
+                [(name, each.get_short_help_str(SUMMARY_MAX)) for name, each in found if each and not each.hidden]
             )
 
 
