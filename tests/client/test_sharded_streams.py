@@ -176,6 +176,7 @@ def test_a_batch_with_a_quorum_is_inserted_once(table: ShardedTable, cluster: In
     def outcome(number: int, first: int, quorum: int | None) -> str:
         return table.insert(rows(first, count), txn_app_id="etl", txn_version=number, quorum=quorum).outcome
 
+    hosted_everywhere(cluster, *NAMES)
     assert [outcome(0, 0, 2), outcome(0, 0, 2), outcome(0, 0, None)] == ["inserted", "duplicate", "duplicate"]
     assert [outcome(1, 100, None), outcome(2, 200, 2), outcome(1, 300, 2)] == ["inserted", "inserted", "duplicate"]
     assert last_batch(cluster) == ("", 2)

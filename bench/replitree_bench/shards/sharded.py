@@ -24,7 +24,7 @@ Keys of `CutBench`::
     zk_requests_cut_<k>_<level>       requests of the whole cluster to ZooKeeper for one of these
 
 Every insert has `ROWS` rows, whichever shards they are of.  The tables take turns, insert by insert and read by read for the
-latencies, so that what else the machine does hits all alike.
+latencies, so that what else the machine does hits all alike.  An insert begins when the work of the one before has been done.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ BUCKETS = 256
 ENTRY_BYTES = 300
 """What the log of a shard gets of an insert, about."""
 QUIET_S = 3.0
+LOOK_S, REST_CORES = 0.1, 0.4
+"""A cluster rests when all its processes use at most so much of a core for so many seconds."""
 CREATE_S = 120.0
 
 
@@ -243,6 +245,7 @@ class ShardedBench:
                 if number >= self._inserts_of(shards):
                     continue
                 table, rows = (self._tables[shards] if shards else self._single), self._block()
+                self._wait_for_rest()
                 begin = time.perf_counter()
                 self.insert(table, rows, shards)
                 found.append(1e3 * (time.perf_counter() - begin))
@@ -253,6 +256,15 @@ class ShardedBench:
             measured |= {f"joint_{shards}_ms": joint, f"added_{shards}_ms": joint - single}
             measured[f"zk_commit_{shards}_ms"] = quantile(alone[shards], 0.5)
         return measured
+
+    def _wait_for_rest(self) -> None:
+        """Wait until the replicas have done the work of the insert before, so that the next one does not pay for it."""
+        end = time.monotonic() + self._quiet_s
+        while time.monotonic() < end:
+            before = self._cpu_s()
+            time.sleep(LOOK_S)
+            if self._cpu_s() - before <= REST_CORES * LOOK_S:
+                return
 
     def _requests(self, shards: int) -> float:
         """Return how many requests one insert into all shards costs, background work included."""
