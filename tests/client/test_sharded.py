@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import random
 from collections import Counter
 from pathlib import Path
@@ -21,11 +20,11 @@ from replitree.client.sharded.sharded_table import REFUSED, ShardedTable
 from replitree.client.sharded.sharded_views import ShardedViewsTable
 from replitree.client.sharded.whole_table import ShardedWholeTable
 from replitree.client.table import Table
-from replitree.client.transport.http import AnswerLost, HttpClient
-from replitree.errors import BadInput, InvalidName, OutcomeUnknown, SchemaMismatch, TableExists, TableNotFound
+from replitree.errors import BadInput, InvalidName, SchemaMismatch, TableExists, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.sharded.shard_map import Shard, encode_map, first_map
+from tests.client.lost_answers import EVERY, lose_answers, until_unknown
 from tests.replica.fixtures import cluster_and_connection, hosted_everywhere
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
@@ -264,11 +263,10 @@ def test_each_shard_is_merged_by_itself(connection: Connection) -> None:
 
 def test_merges_are_paused_in_all_shards(connection: Connection, cluster: InProcessCluster) -> None:
     table = create(connection)
+    hosted = hosted_everywhere(cluster, *table.info.names)
 
     def paused() -> list[bool]:
-        return [
-            node.get("status", name)["merges_paused"] for node, name in hosted_everywhere(cluster, *table.info.names)
-        ]
+        return [node.get("status", name)["merges_paused"] for node, name in hosted]
 
     assert (table.pause_merges(), paused()) == (("r1", "r2"), [True] * 4)
     assert (table.resume_merges(), paused()) == (("r1", "r2"), [False] * 4)
@@ -402,31 +400,12 @@ def test_a_creation_that_was_cut_off_is_finished_by_the_next_one(connection: Con
     assert all(each.code != "half-made-table" for each in examine(connection.look_over()))
 
 
-def lose_answers(monkeypatch: pytest.MonkeyPatch, count: int, route: str) -> list[str]:
-    """Lose so many answers to requests whose path contains `route`, which a replica has carried out.
-
-    A refusal is heard: a busy replica may refuse a request at first, and carry out the next one.
-    """
-    request, lost = HttpClient.request, list[str]()
-
-    def losing(self: HttpClient, address: str, method: str, path: str, *more: Any, **options: Any) -> Any:
-        answer = request(self, address, method, path, *more, **options)
-        is_refused = answer.status != http.client.OK or b'"participant_gone"' in answer.body or b'"map_changed"' in answer.body
-        if route in path and len(lost) < count and not is_refused:
-            lost.append(path)
-            raise AnswerLost(f"{address} did not answer")
-        return answer
-
-    monkeypatch.setattr(HttpClient, "request", losing)
-    return lost
-
-
 @pytest.mark.parametrize("count", [1, 40])
 def test_a_lost_answer_makes_no_second_insert(
     connection: Connection, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     table = create(connection)
-    lost = lose_answers(monkeypatch, 1, "/joint")
+    lost = lose_answers(monkeypatch, "/joint")
     assert table.insert(rows(0, count), deduplicate=False).outcome == "duplicate", "of the first try"
     assert len(lost) == 1
     assert multiset(table.to_arrow()) == multiset(rows(0, count))
@@ -438,10 +417,9 @@ def test_an_insert_without_any_answer_is_unknown_and_its_token_settles_it(
 ) -> None:
     table = create(connection)
     with monkeypatch.context() as patched:
-        lose_answers(patched, 1_000, "/joint")
-        with pytest.raises(OutcomeUnknown) as unknown:
-            table.insert(rows(0, count), token="mine", timeout_s=0.5)
-    assert unknown.value.token == "mine"
+        lost = lose_answers(patched, "/joint", EVERY)
+        unknown = until_unknown(lambda: table.insert(rows(0, count), token="mine", timeout_s=0.5), lost)
+    assert unknown.token == "mine"
     assert table.insert(rows(0, count), token="mine").outcome == "duplicate"
     assert multiset(table.to_arrow()) == multiset(rows(0, count))
 
@@ -452,7 +430,7 @@ def test_rows_that_were_prepared_without_an_answer_are_prepared_again(
     table = create(connection)
     # No server has both shards, as far as the client sees.
     monkeypatch.setattr(JointInserter, "_insert_whole", lambda *_: None)
-    lost = lose_answers(monkeypatch, 2, "/prepared")
+    lost = lose_answers(monkeypatch, "/prepared", 2)
     assert table.insert(rows(0, 40)).outcome == "inserted"
     assert len(lost) == 2
     assert multiset(table.to_arrow()) == multiset(rows(0, 40))

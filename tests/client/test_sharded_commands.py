@@ -14,11 +14,12 @@ from replitree.client.connection import Connection
 from replitree.client.sharded.insert.joint import JointInsertResult
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.transport.http import AnswerLost, HttpClient
-from replitree.errors import BadInput, OutcomeUnknown, SchemaMismatch, TableNotFound
+from replitree.errors import BadInput, SchemaMismatch, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.command import commands
+from tests.client.lost_answers import EVERY, lose_answers, until_unknown
 from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.replica.sharded import LosesAnswers, creates
@@ -111,16 +112,7 @@ def test_a_command_is_once_in_the_logs_however_often_it_is_given(table: ShardedT
 def test_a_command_whose_answer_is_lost_on_the_way_is_asked_for_again(
     table: ShardedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, lost = HttpClient.request, list[str]()
-
-    def loses(client: HttpClient, address: str, method: str, path: str, *more: Any, **options: Any) -> Any:
-        answer = request(client, address, method, path, *more, **options)
-        if "/mutations" in path and not lost:
-            lost.append(path)
-            raise AnswerLost("the connection was lost")
-        return answer
-
-    monkeypatch.setattr(HttpClient, "request", loses)
+    lost = lose_answers(monkeypatch, "/mutations")
     done = table.update({"v": "v + 1"}, "k >= 0")
     assert (len(lost), [index for _, index in done.shards]) == (1, [1, 1])
     assert sorted(table.to_arrow(["v"])["v"].to_pylist()) == pytest.approx([key / 3 + 1 for key in range(40)])
@@ -129,20 +121,11 @@ def test_a_command_whose_answer_is_lost_on_the_way_is_asked_for_again(
 def test_a_command_without_any_answer_is_unknown_and_its_id_settles_it(
     table: ShardedTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = HttpClient.request
-
-    def silent(client: HttpClient, address: str, method: str, path: str, *more: Any, **options: Any) -> Any:
-        answer = request(client, address, method, path, *more, **options)
-        if "/mutations" in path:
-            raise AnswerLost("the connection was lost")
-        return answer
-
     with monkeypatch.context() as patched:
-        patched.setattr(HttpClient, "request", silent)
+        lost = lose_answers(patched, "/mutations", EVERY)
         patched.setattr("replitree.client.change.command.ANSWER_S", 1.0)
-        with pytest.raises(OutcomeUnknown) as unknown:
-            table.update({"v": "v + 1"}, "k >= 0", timeout_s=0.5)
-    done = table.update({"v": "v + 1"}, "k >= 0", command_id=unknown.value.token)
+        unknown = until_unknown(lambda: table.update({"v": "v + 1"}, "k >= 0", timeout_s=0.5), lost)
+    done = table.update({"v": "v + 1"}, "k >= 0", command_id=unknown.token)
     assert [index for _, index in done.shards] == [1, 1]
 
 

@@ -12,9 +12,9 @@ from replitree.client.sharded.insert.joint import JointInsertResult
 from replitree.client.sharded.moving import resharding
 from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.client.transport.http import AnswerLost, HttpClient
-from replitree.errors import BadInput, OutcomeUnknown
+from replitree.errors import BadInput
 from replitree.protocol.sharded.moves.carry import MoverEnd
+from tests.client.lost_answers import EVERY, lose_answers, until_unknown
 from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import SCHEMA, InProcessCluster, rows
 
@@ -143,24 +143,15 @@ def test_what_an_overwrite_can_not_be_is_refused(connection: Connection, monkeyp
 def test_an_overwrite_whose_answer_is_lost_is_settled_by_its_token(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table, lost, request = create(connection), list[str](), HttpClient.request
-
-    def request_and_lose(self: HttpClient, address: str, method: str, path: str, *args: Any, **named: Any) -> Any:
-        answer = request(self, address, method, path, *args, **named)
-        if "/joint/overwrite?" in path and len(lost) < count:
-            lost.append(path)
-            raise AnswerLost("the answer is lost")
-        return answer
-
-    monkeypatch.setattr(HttpClient, "request", request_and_lose)
-    count = 1
-    assert table.insert(rows(100, 20), overwrite="all").outcome == "duplicate", "of the first try"
+    table = create(connection)
+    with monkeypatch.context() as patched:
+        lose_answers(patched, "/joint/overwrite?")
+        assert table.insert(rows(100, 20), overwrite="all").outcome == "duplicate", "of the first try"
     assert keys(table) == list(range(100, 120))
-    lost, count = [], 1_000
-    with pytest.raises(OutcomeUnknown) as unknown:
-        table.insert(rows(200, 20), "mine", overwrite="all", timeout_s=0.5)
-    assert unknown.value.token == "mine"
-    count = 0
+    with monkeypatch.context() as patched:
+        lost = lose_answers(patched, "/joint/overwrite?", EVERY)
+        unknown = until_unknown(lambda: table.insert(rows(200, 20), "mine", overwrite="all", timeout_s=0.5), lost)
+    assert unknown.token == "mine"
     assert table.insert(rows(200, 20), "mine", overwrite="all").outcome == "duplicate"
     assert keys(table) == list(range(200, 220))
 

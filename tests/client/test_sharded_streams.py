@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 from replitree.client.connection import Connection
 from replitree.client.insert.terms import Terms
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.errors import BadInput, QuorumNotReached, StreamReplaced, TableNotFound
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -21,6 +19,7 @@ from replitree.protocol.membership.table import join_table
 from replitree.protocol.upkeep.clean_blocks import Window
 from replitree.protocol.upkeep.clean_tokens import clean_tokens
 from replitree.wire.sent_batch import SentBatch
+from tests.client.lost_answers import lose_answers
 from tests.replica.fixtures import cluster_and_connection, hosted_everywhere
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 
@@ -104,16 +103,7 @@ def test_a_batch_of_another_query_is_refused_unless_it_takes_the_stream_over(
 def test_a_batch_whose_answer_was_lost_is_sent_again_and_inserted_once(
     table: ShardedTable, cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request, lost = HttpClient.request, list[str]()
-
-    def request_and_lose(self: HttpClient, address: str, method: str, path: str, *args: Any, **named: Any) -> Any:
-        answer = request(self, address, method, path, *args, **named)
-        if "/joint?" in path and not lost:
-            lost.append(path)
-            raise AnswerLost("the answer was lost")
-        return answer
-
-    monkeypatch.setattr(HttpClient, "request", request_and_lose)
+    lost = lose_answers(monkeypatch, "/joint?")
     assert send(table, 0, 0) == "duplicate"
     assert lost
     assert table.scan().count() == 20

@@ -16,7 +16,7 @@ from replitree.client.connection import Connection
 from replitree.client.insert.upload import Upload
 from replitree.client.sharded.moving.resharding import begin_buckets
 from replitree.client.sharded.sharded_table import ShardedTable
-from replitree.client.transport.http import AnswerLost, HttpClient
+from replitree.client.transport.http import HttpClient
 from replitree.errors import BadInput, ReplicaUnavailable, SchemaMismatch, StreamReplaced, Unavailable
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
@@ -32,6 +32,7 @@ from replitree.spark.stream.stream_write import BatchMessage, abort_batch, commi
 from replitree.spark.write import source_write
 from replitree.spark.write.source_write import WritePlan, commit_job, plan_write, stage_rows
 from replitree.storage.sql.predicate_parser import parse_predicate
+from tests.client.lost_answers import lose_answers
 from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import ROOT, InProcessCluster, rows
 from tests.waiting import wait_for
@@ -387,16 +388,7 @@ def test_a_commit_of_uploads_whose_answer_is_lost_is_repeated(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(planner_of(connection, monkeypatch))
-    request, lost = HttpClient.request, list[str]()
-
-    def request_and_lose(self: HttpClient, address: str, method: str, path: str, *args: Any, **named: Any) -> Any:
-        answer = request(self, address, method, path, *args, **named)
-        if "/joint?" in path and not lost:
-            lost.append(path)
-            raise AnswerLost("the answer was lost")
-        return answer
-
-    monkeypatch.setattr(HttpClient, "request", request_and_lose)
+    lost = lose_answers(monkeypatch, "/joint?")
     with writing(connection, monkeypatch):
         job([rows(0, 50)])
     assert lost

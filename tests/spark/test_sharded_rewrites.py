@@ -18,11 +18,11 @@ from replitree.client.sharded.moving import resharding
 from replitree.client.sharded.moving.moves import MoveCarrier
 from replitree.client.sharded.sharded_table import ShardedTable
 from replitree.client.sharded.union import ShardedSnapshot
-from replitree.client.transport.http import AnswerLost, HttpClient
 from replitree.errors import BadInput, ConcurrentChange, Unavailable
 from replitree.protocol.sharded.moves.carry import MoverEnd
 from replitree.spark.catalog.rewriting import BegunStatement, Rewriting
 from replitree.spark.catalog.shard_files import labelled
+from tests.client.lost_answers import lose_answers
 from tests.replica.fixtures import cluster_and_connection
 from tests.replica.inprocess import SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
@@ -190,17 +190,8 @@ def test_a_statement_and_a_move_of_buckets_wait_for_each_other(
 def test_a_statement_whose_answer_is_lost_takes_place_once(
     table: ShardedTable, begin: Callable[[], Statement], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost, request = list[str](), HttpClient.request
-
-    def request_and_lose(self: HttpClient, address: str, method: str, path: str, *args: Any, **named: Any) -> Any:
-        answer = request(self, address, method, path, *args, **named)
-        if "/joint/rewrite?" in path and not lost:
-            lost.append(path)
-            raise AnswerLost("the answer is lost")
-        return answer
-
     late = begin()
-    monkeypatch.setattr(HttpClient, "request", request_and_lose)
+    lost = lose_answers(monkeypatch, "/joint/rewrite?")
     late.change(with_v(-1.0, range(40)), rows(100, 10))
     assert len(lost) == 1
     assert keys(table) == [*range(40), *range(100, 110)]
