@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -429,11 +430,10 @@ def test_answers_that_nobody_reads_stop_the_connection(node: Node) -> None:
     with closing(connected(node)) as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         one.settimeout(1.0)
-        requests = b"GET /health HTTP/1.1\r\n\r\n" * 1_000_000
+        # What the kernel keeps for both ends is less than all of these.
+        requests = repeat(b"GET /health HTTP/1.1\r\n\r\n" * 1_000_000, 10)
         with pytest.raises(TimeoutError):
-            # What the kernel keeps for both ends is less than all of these.
-            for _ in range(10):
-                one.sendall(requests)
+            list(map(one.sendall, requests))
 
 
 def test_a_refused_client_that_still_sends_hears_why(node: Node) -> None:
