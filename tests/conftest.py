@@ -36,6 +36,10 @@ hypothesis.settings.register_profile("search", max_examples=2_000, deadline=None
 hypothesis.settings.load_profile("gate")
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
+# No test asks the network whether this machine is one of a cloud; those of identities have such machines of their own.
+os.environ.update(
+    AWS_EC2_METADATA_DISABLED="true", NO_GCE_CHECK="true", AZURE_TOKEN_CREDENTIALS="EnvironmentCredential"
+)
 embedded.JAVA_FLAGS += zookeeper_options()
 
 LONG = (

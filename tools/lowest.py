@@ -18,7 +18,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = ("duckdb", "otel", "pandas", "polars")
+EXTRAS = ("aws", "azure", "duckdb", "gcs", "otel", "pandas", "polars")
 TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist", "pyyaml")
 """What the tests need, at the versions of constraints.txt."""
 
@@ -39,6 +39,7 @@ TESTS = (
     "tests/replica/test_merges.py",
     "tests/replica/test_metrics.py",
     "tests/replica/test_tracing.py",
+    "tests/storage/objects/test_identity.py",
     "tests/storage/objects/test_stores.py",
     "tests/storage/test_content_hash.py",
     "tests/storage/test_encode.py",

@@ -145,7 +145,7 @@ def install_packages() -> None:
     print("set-up: installing the packages (Spark alone has 450 MB: the first time takes minutes)")
     pip("pip")  # the pinned one: older ones don't know --build-constraint
     projects = (
-        f"{ROOT}[connect,dev,duckdb,otel,pandas,polars,spark,verify]",
+        f"{ROOT}[aws,azure,connect,dev,duckdb,gcs,otel,pandas,polars,spark,verify]",
         f"{ROOT}/verify",
         f"{ROOT}/published[compiled]",
         f"{ROOT}/bench",

@@ -13,7 +13,7 @@ from replitree.coordination.port import Coordination
 from replitree.errors import CoordinationUnavailable, NotAuthorized
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children, Commit, CoordinationEffect, Exists, Unknown
-from replitree.storage.objects import location
+from replitree.storage.objects import opening
 from replitree.storage.shares.inventory import Inventory
 from tests.client.test_fsck import LEFT, TABLE, Shared
 from tests.replica.inprocess import ROOT
@@ -151,10 +151,10 @@ def test_who_drops_a_table_without_credentials_notes_it(
 ) -> None:
     shared, _ = in_bucket
 
-    def refused(_environment: object) -> None:
+    def refused(*_: object, **__: object) -> None:
         raise NotAuthorized("no credentials")
 
-    monkeypatch.setattr(location, "find_keys", refused)
+    monkeypatch.setattr(opening, "amazon_source", refused)
     shared.connection.drop_table("t")
     monkeypatch.undo()
     for name, value in KEYS.items():

@@ -23,7 +23,10 @@ from replitree.storage.shares.shares import ShareObjects
 from tests.client.conftest import FakeCluster
 from tests.client.fake_replica import FakeReplica
 from tests.client.test_snapshot import PARTS, serve
-from tests.storage.objects.conftest import KEYS
+from tests.storage.objects.azure_server import AzureServer
+from tests.storage.objects.conftest import AZURE_KEYS, KEYS
+from tests.storage.objects.gcs_server import GcsServer
+from tests.storage.objects.providers import LONG_S, Provider, service_account
 from tests.storage.objects.s3_server import S3Server
 
 SCHEMA = "k bigint not null, s string"
@@ -31,7 +34,8 @@ SCHEMA = "k bigint not null, s string"
 
 def publish(definition: TableDefinition, folder: Path, url: str) -> list[tuple[str, Path, PartManifest]]:
     """Put three parts of ten rows into a store, and their files into a folder."""
-    objects, found = ShareObjects(lambda: open_store(url, environment=KEYS), definition.table_id), []
+    # With the credentials of the environment that the test has made.
+    objects, found = ShareObjects(lambda: open_store(url), definition.table_id), []
     for number, name in enumerate(PARTS):
         keys = pa.array(range(number * 10, number * 10 + 10), pa.int64())
         rows = pa.table({"k": keys, "s": [f"{k}" for k in keys.to_pylist()]}, schema=definition.arrow_schema)
@@ -87,6 +91,29 @@ def test_objects_in_a_folder_are_opened_where_they_are(in_folder: SharedTable, t
     assert in_folder.keys(snapshot) == list(range(30))
     assert {path.parents[2] for path in snapshot.files()} == {tmp_path / "objects" / "tables"}
     assert in_folder.fetched() == 0
+
+
+@pytest.fixture
+def in_google(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedTable]:
+    with GcsServer() as server, Provider(("token-one", LONG_S)) as provider:
+        server.state.tokens = {"token-one"}
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(service_account(tmp_path, provider)))
+        yield SharedTable(cluster, tmp_path, server.url())
+
+
+@pytest.fixture
+def in_azure(cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SharedTable]:
+    for name, value in AZURE_KEYS.items():
+        monkeypatch.setenv(name, value)
+    with AzureServer() as server:
+        yield SharedTable(cluster, tmp_path, server.url())
+
+
+@pytest.mark.parametrize("place", ["in_google", "in_azure"])
+def test_objects_of_other_clouds_are_brought_from_there(request: pytest.FixtureRequest, place: str) -> None:
+    made: SharedTable = request.getfixturevalue(place)
+    assert made.keys(made.table.snapshot().through("store")) == list(range(30))
+    assert made.fetched() == 0
 
 
 def test_objects_of_a_bucket_are_brought_from_there(in_bucket: SharedTable) -> None:

@@ -25,7 +25,7 @@ from replitree.storage.disk.frozen import FROZEN_FILE, FrozenFolder
 from replitree.storage.disk.kept_definition import FILE as DEFINITION_FILE
 from replitree.storage.disk.kept_definition import read_definition
 from replitree.storage.files.sealed_json import seal, unseal
-from replitree.storage.objects.location import open_store
+from replitree.storage.objects.opening import open_store
 from replitree.storage.parts.manifest import MANIFEST_FILE, SEALED_FORMAT, PartManifest, decode_manifest
 from replitree.storage.shares.received import check_received
 from replitree.storage.shares.shares import ShareObjects

@@ -186,6 +186,8 @@ _NAMES: tuple[Callable[[str], object], ...] = (
     lambda text: check_storage(f"s3://{text}"),
     StoreLocation.parse,
     lambda text: str(StoreLocation.parse(f"s3://lake/{text}")),
+    lambda text: str(StoreLocation.parse(f"gs://lake/{text}")),
+    lambda text: str(StoreLocation.parse(f"az://lake/{text}")),
     parse_type,
     parse_transform,
     parse_policy,

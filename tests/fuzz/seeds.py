@@ -229,6 +229,8 @@ _NAMES = (
     *("events", "r1", "all_0_3_1", "2018-01_7_9_1_9", "zk://me:secret@h:1,[::1]:2/lake", "127.0.0.1:9000", "lake"),
     *(
         "s3://bucket/prefix?endpoint=http://h:8333&region=eu",
+        "gs://bucket_of/prefix?endpoint=https://h:443&insecure=true",
+        "az://container/prefix?account=example&endpoint=http://127.0.0.1:10000",
         "file:///lake/a%20b",
         "memory://",
         "array<struct<a:int64>>",

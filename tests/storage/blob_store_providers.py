@@ -14,12 +14,15 @@ from obstore.exceptions import GenericError
 from typing_extensions import override
 
 from replitree.storage.files.durable import write_file
-from replitree.storage.objects import ObjectStore, open_store
+from replitree.storage.objects import ObjectStore, open_store, opening
+from replitree.storage.objects.identity import BearerToken, Lasting
 from replitree.tablet.group.ids import BlobId
 from replitree.tablet.members.member import BlobMember
 from replitree.tablet.members.store import BlobStore, key_of, make_blob_store
 from tests.storage.blob_providers import GROUP
-from tests.storage.objects.conftest import KEYS
+from tests.storage.objects.azure_server import AzureServer
+from tests.storage.objects.conftest import AZURE_KEYS, KEYS
+from tests.storage.objects.gcs_server import TOKEN, GcsServer
 from tests.storage.objects.s3_server import S3Server
 
 Patch = Callable[[object, str, object], None]
@@ -214,3 +217,19 @@ def in_test_buckets(patch: Patch) -> Iterator[InBuckets]:
     """Members on a server in this process that speaks as much of S3 as is needed."""
     with S3Server() as server:
         yield InBuckets(patch, server.url, KEYS)
+
+
+@contextmanager
+def in_google_buckets(patch: Patch) -> Iterator[InBuckets]:
+    """Members on a server in this process that speaks as much of Google Cloud Storage as is needed."""
+    patch(opening, "google_source", lambda **_: Lasting("a token of the test", BearerToken(TOKEN)))
+    with GcsServer() as server:
+        server.state.tokens = {TOKEN}
+        yield InBuckets(patch, server.url, {})
+
+
+@contextmanager
+def in_containers(patch: Patch) -> Iterator[InBuckets]:
+    """Members on a server in this process that speaks as much of Azure Blob Storage as is needed."""
+    with AzureServer() as server:
+        yield InBuckets(patch, server.url, AZURE_KEYS)

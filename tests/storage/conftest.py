@@ -11,7 +11,14 @@ import pytest
 
 from tests.storage.blob_providers import InDirectories, InMemory, Provider
 from tests.storage.blob_service_provider import BehindServices
-from tests.storage.blob_store_providers import InBuckets, InFolders, InMemoryStores, in_test_buckets
+from tests.storage.blob_store_providers import (
+    InBuckets,
+    InFolders,
+    InMemoryStores,
+    in_containers,
+    in_google_buckets,
+    in_test_buckets,
+)
 from tests.storage.objects.seaweed import KEYS, Seaweed
 
 KINDS = (
@@ -21,6 +28,8 @@ KINDS = (
     "store-memory",
     pytest.param("store-folder", marks=pytest.mark.slow),
     pytest.param("store-bucket", marks=pytest.mark.slow),
+    pytest.param("store-google", marks=(pytest.mark.slow, pytest.mark.nightly)),
+    pytest.param("store-azure", marks=(pytest.mark.slow, pytest.mark.nightly)),
     # By day the conformance of stores runs on a real S3 server, and groups on the other stores.
     pytest.param("store-seaweed", marks=(pytest.mark.system, pytest.mark.nightly)),
 )
@@ -55,6 +64,12 @@ def _provider(request: pytest.FixtureRequest, root: Path, patch: pytest.MonkeyPa
             yield InFolders(patch.setattr, root)
         case "store-bucket":
             with in_test_buckets(patch.setattr) as provider:
+                yield provider
+        case "store-google":
+            with in_google_buckets(patch.setattr) as provider:
+                yield provider
+        case "store-azure":
+            with in_containers(patch.setattr) as provider:
                 yield provider
         case _:
             server, place = request.getfixturevalue("seaweed"), next(_PLACES)

@@ -72,6 +72,18 @@ class State:
     refuses_uploads: int = 0
     """Status of the answer to whoever asks for uploads in pieces; 0: they are listed and ended."""
 
+    generations: dict[str, int] = field(default_factory=dict)
+    """Of each object that there ever was, the number of its last replacement, counted over all."""
+
+    blocks: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    """Azure's uploads in pieces: by key."""
+
+    tokens: set[str] | None = None
+    """What the server of Google or Azure takes; None: everything."""
+
+    keys: set[str] | None = None
+    """The ids of the keys that the server of Amazon takes; None: all."""
+
     requests: list[str] = field(default_factory=list)
     """Method and path of each."""
 
@@ -82,6 +94,11 @@ class State:
     """Headers that prove who asks."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def store(self, key: str, data: bytes) -> None:
+        """Put an object in its place, as a new generation."""
+        self.objects[key] = data
+        self.generations[key] = max(self.generations.values(), default=1000) + 1
 
 
 def meeting(count: int) -> Callable[[str], None]:
@@ -97,13 +114,14 @@ def meeting(count: int) -> Callable[[str], None]:
 class S3Server:
     """The server, on a free port of this machine, with one bucket."""
 
+    handler: type[Handler]
+    """What answers requests; the class has Amazon's below."""
+
     def __init__(self) -> None:
         self.state = state = State()
 
-        class Bound(_Handler):
-            server_state = state
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Bound)
+        bound = type("Bound", (self.handler,), {"server_state": state})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), bound)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
         self._thread.start()
@@ -125,8 +143,11 @@ class S3Server:
         self.close()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    path_begin = ""
+    """What stands before the bucket in each path."""
+
     wbufsize = 1 << 16  # an answer in one packet
     disable_nagle_algorithm = True
     server_state: State
@@ -148,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         state = self.server_state
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         path, self._query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query, keep_blank_values=True)
-        bucket, _, self._key = unquote(path).lstrip("/").partition("/")
+        bucket, _, self._key = unquote(path).removeprefix(self.path_begin).lstrip("/").partition("/")
         state.arrives(f"{self.command} {self.path}")
         with state.lock:
             state.requests.append(f"{self.command} {self.path}")
@@ -157,13 +178,13 @@ class _Handler(BaseHTTPRequestHandler):
             if state.faults and state.faults[0][0] == self.command:
                 _, fault = state.faults.popleft()
             if fault is Fault.SLOW_DOWN:
-                answer = _error(503, "SlowDown")
+                answer = error(503, "SlowDown")
             elif fault is Fault.CONFLICT:
-                answer = _error(409, "ConditionalRequestConflict")
+                answer = error(409, "ConditionalRequestConflict")
             elif fault is Fault.DENY:
-                answer = _error(403, "AccessDenied")
+                answer = error(403, "AccessDenied")
             elif bucket != BUCKET:
-                answer = _error(404, "NoSuchBucket")
+                answer = error(404, "NoSuchBucket")
             else:
                 answer = self._answer(body)
         self.close_connection |= fault in (Fault.LOSE_ANSWER, Fault.CUT_ANSWER)
@@ -172,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(status, whole[: len(whole) // 2], {"Content-Length": str(len(whole))} | headers)
         if self.close_connection:
             return
-        self._send(*(_error(500, "InternalError") if fault is Fault.ERROR_AFTER else answer))
+        self._send(*(error(500, "InternalError") if fault is Fault.ERROR_AFTER else answer))
 
     def _send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -184,16 +205,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: bytes) -> tuple[int, bytes, dict[str, str]]:
         state, key = self.server_state, self._key
+        if state.keys is not None and not any(f"Credential={each}/" in state.secrets[-1] for each in state.keys):
+            return error(403, "ExpiredToken")
         if "uploads" in self._query or "uploadId" in self._query:
             return self._answer_upload(body)
         match self.command:
             case "PUT":
                 if self.headers.get("If-None-Match") == "*" and state.honours_conditions and key in state.objects:
-                    return _error(412, "PreconditionFailed")
+                    return error(412, "PreconditionFailed")
                 wanted = self.headers.get("If-Match")
                 if wanted is not None and state.honours_matches and wanted != _tag(state.objects.get(key)):
-                    return _error(412, "PreconditionFailed")
-                state.objects[key] = body
+                    return error(412, "PreconditionFailed")
+                state.store(key, body)
                 return 200, b"", {"ETag": _tag(body)}
             case "POST":
                 return self._delete([unquote(found) for found in re.findall(r"<Key>(.*?)</Key>", body.decode())])
@@ -203,17 +226,17 @@ class _Handler(BaseHTTPRequestHandler):
             case _ if not key:
                 return self._list()
         if key not in state.objects:
-            return _error(404, "NoSuchKey")
+            return error(404, "NoSuchKey")
         return self._read(state.objects[key])
 
     def _answer_upload(self, body: bytes) -> tuple[int, bytes, dict[str, str]]:
         state, key, upload = self.server_state, self._key, self._query.get("uploadId", [""])[0]
         if state.refuses_uploads and self.command in ("GET", "DELETE"):
-            return _error(state.refuses_uploads, "NotOffered")
+            return error(state.refuses_uploads, "NotOffered")
         if not upload:
             return self._list_uploads() if self.command == "GET" else self._begin_upload()
         if upload not in state.uploads:
-            return _error(404, "NoSuchUpload")
+            return error(404, "NoSuchUpload")
         match self.command:
             case "PUT":
                 number = self._query["partNumber"][0]
@@ -222,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
             case "POST":
                 pieces = state.uploads.pop(upload)
                 whole = b"".join(piece for _, piece in sorted(pieces.items()))
-                state.objects[key] = bytes(len(whole)) if state.spoils_uploads else whole
+                state.store(key, bytes(len(whole)) if state.spoils_uploads else whole)
                 return _xml('<CompleteMultipartUploadResult><ETag>"m"</ETag></CompleteMultipartUploadResult>')
         del state.uploads[upload]
         return 204, b"", {}
@@ -279,7 +302,7 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, data, headers
         first, last = int(wanted[1]), min(int(wanted[2]), len(data) - 1)
         if first >= len(data):
-            return _error(416, "InvalidRange")
+            return error(416, "InvalidRange")
         return 206, data[first : last + 1], headers | {"Content-Range": f"bytes {first}-{last}/{len(data)}"}
 
 
@@ -292,5 +315,8 @@ def _xml(text: str) -> tuple[int, bytes, dict[str, str]]:
     return 200, f'<?xml version="1.0" encoding="UTF-8"?>{text}'.encode(), {"Content-Type": "application/xml"}
 
 
-def _error(status: int, code: str) -> tuple[int, bytes, dict[str, str]]:
+def error(status: int, code: str) -> tuple[int, bytes, dict[str, str]]:
     return status, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode(), {}
+
+
+S3Server.handler = Handler

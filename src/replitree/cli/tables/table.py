@@ -57,7 +57,8 @@ Storage = Annotated[
         "--storage",
         metavar="WHERE",
         help="local: on each replica's disk; or once for all of them, in the object store at a URL such as"
-        " s3://bucket/prefix?endpoint=https://host:port or file:///folder. Its credentials are the servers' own.",
+        " s3://bucket/prefix?endpoint=https://host:port, gs://bucket/prefix, az://container/prefix?account=name or file:///folder."
+        " The servers use their own identity.",
     ),
 ]
 

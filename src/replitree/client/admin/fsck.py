@@ -36,7 +36,7 @@ from replitree.protocol.rescue.fsck_look import (
 from replitree.protocol.rescue.fsck_repair import Repair, Report
 from replitree.protocol.rescue.fsck_repair import fsck as fsck_procedure
 from replitree.protocol.shares.share import DeleteObjects, ObjectsGone, ObjectsInDoubt, ShareId
-from replitree.storage.objects.location import open_store
+from replitree.storage.objects.opening import open_store
 from replitree.storage.objects.probe import store_id
 from replitree.storage.parts.manifest import MANIFEST_FILE
 from replitree.storage.shares.inventory import inventory_of

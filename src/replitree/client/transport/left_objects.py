@@ -27,8 +27,9 @@ from replitree.errors import CoordinationUnavailable, NotAuthorized, ReplitreeEr
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
-from replitree.storage.objects.location import StoreLocation, open_store
-from replitree.storage.objects.s3_uploads import UploadsNotListed
+from replitree.storage.objects.bucket_uploads import UploadsNotListed
+from replitree.storage.objects.location import StoreLocation
+from replitree.storage.objects.opening import open_store
 from replitree.storage.schema.definition import TableDefinition, decode_definition
 from replitree.storage.shares.inventory import END_BY_RULE, Inventory, inventory_of
 from replitree.storage.shares.shares import ShareObjects

@@ -64,7 +64,8 @@ class StoredParts:
 
     def __init__(self, definition: TableDefinition, environment: Mapping[str, str] | None = None) -> None:
         # With Arrow and obstore, which handles of tables on the replicas' disks do not need.
-        from replitree.storage.objects.location import StoreLocation, open_store
+        from replitree.storage.objects.location import StoreLocation
+        from replitree.storage.objects.opening import open_store
         from replitree.storage.shares.shares import ShareObjects
 
         self.url = definition.store_url

@@ -17,7 +17,7 @@ def check_usable(url: str) -> None:
     NotAuthorized
         It refuses this process, or there are no credentials.
     """
-    from replitree.storage.objects.location import open_store
+    from replitree.storage.objects.opening import open_store
     from replitree.storage.objects.probe import probe
     from replitree.storage.schema.definition_checks import check_storage
 

@@ -422,7 +422,7 @@ def _references_of(place: str, part: str, manifest: PartManifest) -> list[dict[s
 
 
 def _open(url: str) -> ObjectStore:
-    from replitree.storage.objects.location import open_store
+    from replitree.storage.objects.opening import open_store
 
     return open_store(url)
 

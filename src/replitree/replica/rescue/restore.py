@@ -219,7 +219,7 @@ def objects_of(definition: TableDefinition) -> ShareObjects:
     StoreError, NotAuthorized
         It gives no answer, or refuses.
     """
-    from replitree.storage.objects.location import open_store
+    from replitree.storage.objects.opening import open_store
     from replitree.storage.objects.probe import STORE_ID_KEY, store_id
     from replitree.storage.shares.shares import ShareObjects
 

@@ -335,7 +335,7 @@ class Mover:
 
     def _has_left_nothing(self, sharing: Sharing) -> bool:
         """Whether the store has nothing of the table."""
-        from replitree.storage.objects.s3_uploads import UploadsNotListed
+        from replitree.storage.objects.bucket_uploads import UploadsNotListed
         from replitree.storage.shares.inventory import inventory_of
 
         objects = sharing.objects

@@ -38,6 +38,7 @@ from replitree.spark.session.tasks import is_connect
 from replitree.spark.store.copies import Claim, frame_bytes_max, these_copies
 from replitree.spark.store.gateway import this_gateway
 from replitree.spark.store.remote import has_file_system, remote_files, remote_options
+from replitree.storage.objects.location import AMAZON
 from replitree.storage.parts.manifest import FileEntry
 
 if TYPE_CHECKING:
@@ -236,7 +237,9 @@ def _s3a(stored: StoredParts, part: SnapshotPart, file: FileEntry) -> str:
 
 
 def _has_s3a(spark: SparkSession, stored: StoredParts, part: SnapshotPart) -> bool:
-    """Whether the session's S3A talks to the table's server and opens an object of a part."""
+    """Whether the session's S3A talks to the table's server and opens an object of a part; no other kind of store has it."""
+    if stored.location.scheme != AMAZON:
+        return False
     conf = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no other way
     bucket = stored.location.place
 

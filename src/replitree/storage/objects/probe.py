@@ -7,6 +7,7 @@ two writers can both believe that they were first, so it is refused.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -19,6 +20,10 @@ RACERS = 4
 STORE_ID_KEY = "replitree-store-id"
 PROBES = "replitree-probe"
 """The begin of the keys of trial objects."""
+
+
+class StoreUnusable(StoreError):
+    """The store does not keep what replicas rely on."""
 
 
 def probe(store: ObjectStore) -> None:
@@ -123,8 +128,33 @@ def store_id(store: ObjectStore) -> str:
         ) from None
 
 
-def _unusable(store: ObjectStore, why: str) -> StoreError:
-    return StoreError(f"{store.name} {why}: rows could be lost in it; use a store with conditional writes")
+def try_all(store: ObjectStore) -> Iterator[str]:
+    """Try everything that a replica does with a store; yield each thing that works, in order: the first one that fails raises.
+
+    Raises
+    ------
+    StoreUnusable
+        The store ignores a condition, or loses what was stored.
+    NotAuthorized, StoreError
+        It refuses us, or does not answer.
+    """
+    key = f"{PROBES}/{uuid.uuid4()}/tried"
+    next(store.list(PROBES), None)
+    store.get(key)
+    yield "reads"
+    try:
+        store.create(key, b"tried")
+    finally:
+        store.delete([key])
+    yield "writes"
+    probe(store)
+    yield "creates only what is not there"
+    probe_replacing(store)
+    yield "replaces only what is as it was"
 
 
-__all__ = ["PROBES", "STORE_ID_KEY", "probe", "probe_replacing", "store_id"]
+def _unusable(store: ObjectStore, why: str) -> StoreUnusable:
+    return StoreUnusable(f"{store.name} {why}: rows could be lost in it; use a store with conditional writes")
+
+
+__all__ = ["PROBES", "STORE_ID_KEY", "StoreUnusable", "probe", "probe_replacing", "store_id", "try_all"]

@@ -9,7 +9,8 @@ Guarantees:
 * A reader sees an object whole or not at all.
 * An answer that never came is asked for again, a little later each time, until `patience_s` is over.  Then reading has failed
   (`StoreError`), and whether something was stored or deleted is not known (`StoreInDoubt`): the object may also appear later.
-* Refused credentials are looked for once more, and tried again if there are others (`NotAuthorized`).  A full disk is not.
+* Refused credentials are looked for once more, and tried again if there are others (`NotAuthorized`).  While their provider
+  does not answer, the request waits, as for the store.  A full disk is not waited for.
 
 Keys are unique by agreement: the creator of an object puts an unguessable id into its key.  Stores take large objects in
 pieces, and our client gives them no condition for that: it is asked first whether there is an object, and between that
@@ -25,6 +26,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -48,9 +50,11 @@ from replitree import private
 from replitree.errors import BadInput, NotAuthorized, StoreError
 from replitree.storage.files.durable import sync_files, sync_folder
 from replitree.storage.objects.folder import NotAsItWas, read_file, remove_empty, replace_file, sync_gone
+from replitree.storage.objects.identity import ProviderAway
+from replitree.storage.objects.location import BUCKETS
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import ObjectMeta, UpdateVersion
     from obstore.store import ObjectStore as RawStore
 
 _T = TypeVar("_T")
@@ -64,6 +68,8 @@ PIECE_TRIES = 20
 PIECE_PATIENCE_S = 180.0
 """How often, and for how long, one piece is sent again."""
 
+DELETES_AT_ONCE = 8
+
 LIST_OBJECTS = 1000
 """Objects that are asked for at once: what one answer of a bucket can hold."""
 
@@ -73,6 +79,7 @@ PAUSE_S_MAX = 2.0
 
 _KEY = re.compile(r"[A-Za-z0-9._=~+-]+(?:/[A-Za-z0-9._=~+-]+)*")
 _REFUSED = (PermissionDeniedError, UnauthenticatedError)
+_OF_AMAZON, _OF_GOOGLE, _OF_AZURE = (f"{scheme}:" for scheme in BUCKETS)
 _NO_ROOM = "os error 28"
 
 
@@ -140,6 +147,8 @@ class ObjectStore:
         wait: Callable[[float], object] = time.sleep,
     ) -> None:
         self.name = name
+        # Google's condition names the generation of an object; it is the only store whose client gives one.
+        self._has_generations = name.startswith(_OF_GOOGLE)
         self._raw = raw
         self._pieces = pieces or raw
         self._folder = folder
@@ -244,13 +253,14 @@ class ObjectStore:
             It was refused, and is not done.
         """
         _check_key(key)
+        mode: UpdateVersion = {"version": tag} if self._has_generations else {"e_tag": tag}
         in_doubt = False
 
         def put() -> None:
             nonlocal in_doubt
             try:
                 if self._folder is None:
-                    obstore.put(self._raw, key, data, mode={"e_tag": tag}, use_multipart=False)
+                    obstore.put(self._raw, key, data, mode=mode, use_multipart=False)
                 else:
                     replace_file(self._folder / key, self._folder, data, tag)
             except (AlreadyExistsError, PreconditionError, FileNotFoundError, NotAsItWas) as error:
@@ -315,14 +325,24 @@ class ObjectStore:
         """
         for key in keys:
             _check_key(key)
-        # One by one, since one that is missing ends the library's list of files.
+        if self.name.startswith(_OF_AMAZON):
+            if keys:
+                self._ask(f"delete {len(keys)} objects", lambda: obstore.delete(self._raw, list(keys)), changes=True)
+            return
+
+        def delete(key: str) -> None:
+            self._find(f"delete {key}", partial(obstore.delete, self._raw, key), changes=True)
+
+        # One by one, since one that is missing ends the library's list; of a server that is far away several at once.
+        if self._folder is None and len(keys) > 1:
+            with ThreadPoolExecutor(DELETES_AT_ONCE) as pool:
+                list(pool.map(delete, keys))
+            return
+        for key in keys:
+            delete(key)
         if self._folder is not None:
-            for key in keys:
-                self._find(f"delete {key}", partial(obstore.delete, self._raw, key), changes=True)
             with _in_doubt(f"what was deleted in {self.name} may come back"):
                 sync_gone(self._folder / key for key in keys)
-        elif keys:
-            self._ask(f"delete {len(keys)} objects", lambda: obstore.delete(self._raw, list(keys)), changes=True)
 
     def tidy(self, prefix: str) -> None:
         """Remove the folders of a prefix below which no process creates objects any more; only a store in a folder has any.
@@ -361,17 +381,21 @@ class ObjectStore:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether a listing comes in the order of keys."""
-        return self.name.startswith("s3:")
+        """Whether a listing comes in the order of keys, and can begin after any of them."""
+        return self.name.startswith((_OF_AMAZON, _OF_GOOGLE))
 
     def _chunk(self, prefix: str, after: str) -> Sequence[ObjectInfo] | None:
         """Ask for the next objects, or for all of a store that has them in no order; None when there are no more."""
 
         def ask() -> Sequence[ObjectInfo]:
-            stream = obstore.list(self._raw, prefix or None, offset=after or None, chunk_size=LIST_OBJECTS)
+            # Azure's client would ask the server to begin there, which not every one does.
+            offset = None if self.name.startswith(_OF_AZURE) else after or None
+            stream = obstore.list(self._raw, prefix or None, offset=offset, chunk_size=LIST_OBJECTS)
             # In no order there is no "after the last key": everything comes in one answer.
             found = next(iter(stream), []) if self.is_ordered else [each for chunk in stream for each in chunk]
-            return [ObjectInfo(each["path"], each["size"], each["last_modified"]) for each in found]
+            return [
+                ObjectInfo(each["path"], each["size"], each["last_modified"]) for each in found if each["path"] > after
+            ]
 
         return self._find(f"list {prefix or 'everything'}", ask) or None
 
@@ -416,7 +440,8 @@ class ObjectStore:
         if self._folder is not None:
             return TaggedObject(*read_file(self._folder / key))
         found = obstore.get(self._raw, key)
-        return TaggedObject(bytes(found.bytes()), found.meta["e_tag"] or "")
+        tag = found.meta["version"] if self._has_generations else found.meta["e_tag"]
+        return TaggedObject(bytes(found.bytes()), tag or "")
 
     def _meta(self, key: str) -> ObjectMeta | None:
         """Ask once what the store says of an object."""
@@ -452,26 +477,34 @@ class ObjectStore:
         """Send a request until an answer comes."""
         # Patience is for the whole request, not for each try.
         give_up_at = time.monotonic() + self._patience_s
-        pause = PAUSE_S
+        pause, in_doubt = PAUSE_S, False
         while True:
             # The client that is asked now: another thread may exchange it while the request is under way.
             asked = self._raw
+            problem: Exception
             try:
                 return request()
             except _REFUSED as error:
-                if not self._has_other_credentials(asked):
-                    raise NotAuthorized(f"{self.name} refuses to {doing}: {_first_line(error)}") from error
-                continue
+                try:
+                    if self._has_other_credentials(asked):
+                        continue
+                except ProviderAway as away:
+                    problem = away
+                else:
+                    # An earlier try may have been done, whatever this one was told.
+                    kind: type[StoreError | NotAuthorized] = StoreInDoubt if in_doubt else NotAuthorized
+                    raise kind(f"{self.name} refuses to {doing}: {_first_line(error)}") from error
             except (InvalidPathError, NotSupportedError, NotImplementedError) as error:
                 raise StoreError(f"{self.name} can't {doing}: {_first_line(error)}") from error
             except BaseError as error:
                 if self._folder is not None and _NO_ROOM in str(error):
                     raise StoreError(f"no room to {doing} in {self.name}; make room on that disk") from error
-                if time.monotonic() + pause > give_up_at:
-                    kind = StoreInDoubt if changes else StoreError
-                    raise kind(
-                        f"{self.name} did not answer in {self._patience_s:.0f} s when asked to {doing}: {_first_line(error)}"
-                    ) from error
+                problem, in_doubt = error, changes
+            if time.monotonic() + pause > give_up_at:
+                failed = StoreInDoubt if in_doubt else StoreError
+                raise failed(
+                    f"{self.name} did not answer in {self._patience_s:.0f} s when asked to {doing}: {_first_line(problem)}"
+                ) from problem
             self._wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the tries of many
             pause = min(2 * pause, PAUSE_S_MAX)
 

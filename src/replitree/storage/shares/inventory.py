@@ -6,7 +6,6 @@ processes have left that tried the store, or asked for its time.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from datetime import datetime
@@ -18,9 +17,10 @@ from replitree.protocol.shares.share import ShareId
 from replitree.storage.files.durable import store_errors
 from replitree.storage.files.folder_walk import below
 from replitree.storage.files.sums import sums_name
-from replitree.storage.objects.location import StoreLocation, find_keys
+from replitree.storage.objects.bucket_uploads import MultipartUploads, UploadsNotListed
+from replitree.storage.objects.location import AMAZON, GOOGLE, StoreLocation
+from replitree.storage.objects.opening import identity_for
 from replitree.storage.objects.probe import PROBES
-from replitree.storage.objects.s3_uploads import MultipartUploads, UploadsNotListed
 from replitree.storage.objects.store import ObjectStore
 
 END_BY_RULE = "let a rule of the bucket end them"
@@ -171,15 +171,17 @@ class Inventory:
 
 
 def inventory_of(store: ObjectStore, table_id: str) -> Inventory:
-    """Return what tells what an open store has of a table; uploads are asked for with the credentials of this process.
+    """Return what tells what an open store has of a table; uploads are asked for with the identity of this process.
 
     Raises
     ------
-    NotAuthorized
-        There are none for the bucket.
+    NotAuthorized, StoreError
+        There is none for the bucket: as of `open_store`.
     """
     location = StoreLocation.parse(store.name)
-    uploads = MultipartUploads(location, find_keys(os.environ)) if location.scheme == "s3" else None
+    # Azure ends uploads by itself; nobody can ask for them by their table.
+    has_uploads = location.scheme in (AMAZON, GOOGLE)
+    uploads = MultipartUploads(location, identity_for(location).current) if has_uploads else None
     return Inventory(store, location, table_id, uploads)
 
 

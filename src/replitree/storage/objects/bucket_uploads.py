@@ -1,35 +1,36 @@
 """Uploads in pieces that were begun in a bucket and not ended: they are found, and aborted.
 
-The client library can do neither, so these two requests are made here: signed as Amazon describes it (Signature Version 4), and
-sent by the standard library.  A server that does not offer them is told of: there a rule of the bucket ends uploads.
+The client library can do neither, so these two requests are made here and sent by the standard library: to S3 signed as
+Amazon describes it (Signature Version 4), to Google Cloud Storage, whose XML API has the same requests, with a token.  A server
+that does not offer them is told of: there a rule of the bucket ends uploads.  Azure ends uploads by itself, a week after their
+last block.
 
 Source: Amazon S3 API Reference, ``ListMultipartUploads``, ``AbortMultipartUpload``; "Authenticating Requests: Using the
-Authorization Header".
+Authorization Header".  Google Cloud Storage, XML API, multipart uploads.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import http.client
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from html import unescape
 from urllib.parse import quote, urlsplit
 
 from replitree.errors import NotAuthorized, StoreError
-from replitree.storage.objects.location import REQUEST_S_MAX, Keys, StoreLocation
+from replitree.storage.objects.identity import Credential, headers_of
+from replitree.storage.objects.location import AMAZON, GOOGLE, StoreLocation
 
-_EMPTY = hashlib.sha256(b"").hexdigest()
 _UPLOAD = re.compile(r"<Upload>(.*?)</Upload>", re.DOTALL)
 _REFUSED = (http.client.UNAUTHORIZED, http.client.FORBIDDEN)
 _NOT_OFFERED = (http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED, http.client.NOT_IMPLEMENTED)
 TRIES = 6
 PAUSE_S = 0.05
-_AMAZON = "s3.{region}.amazonaws.com"
+REQUEST_S_MAX = 60
+_SERVERS = {AMAZON: "https://s3.{region}.amazonaws.com", GOOGLE: "https://storage.googleapis.com"}
 
 
 class UploadsNotListed(StoreError):
@@ -52,17 +53,23 @@ class MultipartUploads:
     ----------
     location
         The bucket, and the prefix of all keys.
-    keys
-        What signs requests.
+    credential
+        Returns what signs requests now.
     wait
         Waits so many seconds.
     """
 
-    def __init__(self, location: StoreLocation, keys: Keys, *, wait: Callable[[float], object] = time.sleep) -> None:
-        server = urlsplit(location.endpoint or f"https://{_AMAZON.format(region=location.region)}")
+    def __init__(
+        self,
+        location: StoreLocation,
+        credential: Callable[[], Credential],
+        *,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        server = urlsplit(location.endpoint or _SERVERS[location.scheme].format(region=location.region))
         self._is_plain = server.scheme == "http"
         self._host = server.netloc
-        self._location, self._keys = location, keys
+        self._location, self._credential = location, credential
         self._wait = wait
 
     def begun(self, prefix: str) -> Iterator[BegunUpload]:
@@ -141,30 +148,14 @@ class MultipartUploads:
         raise StoreError(f"{self._location} did not list or abort uploads: {problem}; try again")
 
     def signed(self, method: str, path: str, query: str) -> dict[str, str]:
-        """Return the headers of a request without a body.
+        """Return the headers of a request without a body; each try has its own, for a signature is good for minutes.
 
         Parameters
         ----------
         method, path, query
             As they are sent; the query in the order of its names.
         """
-        # The server refuses a signature that is more than 15 minutes old: each try is signed anew.
-        now = datetime.now(UTC)
-        moment, day = now.strftime("%Y%m%dT%H%M%SZ"), now.strftime("%Y%m%d")
-        headers = {"host": self._host, "x-amz-content-sha256": _EMPTY, "x-amz-date": moment}
-        if self._keys.session:
-            headers["x-amz-security-token"] = self._keys.session
-        names = ";".join(sorted(headers))
-        lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
-        request = f"{method}\n{path}\n{query}\n{lines}\n{names}\n{_EMPTY}"
-        scope = f"{day}/{self._location.region}/s3/aws4_request"
-        digest = hashlib.sha256(request.encode()).hexdigest()
-        key = f"AWS4{self._keys.secret}".encode()
-        for word in scope.split("/"):
-            key = hmac.digest(key, word.encode(), "sha256")
-        signature = hmac.new(key, f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{digest}".encode(), "sha256").hexdigest()
-        proof = f"AWS4-HMAC-SHA256 Credential={self._keys.access}/{scope}, SignedHeaders={names}, Signature={signature}"
-        return {**headers, "authorization": proof}
+        return headers_of(self._credential(), self._host, method, path, query, self._location.region)
 
 
 def _value(text: str, name: str) -> str:
