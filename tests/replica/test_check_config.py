@@ -15,6 +15,7 @@ from replitree.replica.check_config import CheckState, check_config, schema_of_c
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.kit.data_folder import lock_data_folder
 from tests.project.source import ROOT
+from tests.storage.objects.s3_server import Fault, S3Server
 
 SCHEMA = ROOT / "deploy" / "server.schema.json"
 
@@ -68,6 +69,52 @@ def test_a_mistake_is_found(folder: Path, zookeeper: int, more: str, item: str, 
     if os.geteuid() == 0 and item == "trace":
         more = f'trace = "{folder}/token/below"\n'
     assert states(write(folder, zookeeper, more))[item] == state
+
+
+def store_check(file: Path) -> tuple[str, str]:
+    (found,) = [each for each in check_config(file) if each.item == "stores.cold"]
+    return found.state.value, found.text
+
+
+def test_a_store_is_tried_with_the_identity_that_was_found(
+    folder: Path, zookeeper: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE00001")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    with S3Server() as server:
+        file = write(folder, zookeeper, f'[stores]\ncold = "{server.url()}"\n')
+        state, text = store_check(file)
+        assert (
+            state,
+            "keys of the environment (AKIA…0001): reads, writes, creates only what is not there" in text,
+        ) == (
+            "ok",
+            True,
+        )
+        assert server.state.objects == {}, "trial objects are deleted"
+        server.state.honours_matches = False
+        state, text = store_check(file)
+        assert (state, "must be as it was" in text) == ("wrong", True)
+        server.state.honours_matches = True
+        # Who may only read.
+        server.state.faults += [("PUT", Fault.DENY)] * 4
+        state, text = store_check(file)
+        assert (state, "): reads; then: " in text, "refuses to store" in text) == ("wrong", True, True)
+        assert "hidden" not in text
+    monkeypatch.setattr("replitree.replica.check_config.STORE_S_MAX", 0.0)
+    state, text = store_check(file)
+    assert (state, "did not answer" in text) == ("warning", True)
+
+
+def test_a_store_without_an_identity_is_wrong_and_says_what_to_do(
+    folder: Path, zookeeper: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "none!")
+    file = write(folder, zookeeper, '[stores]\ncold = "az://lake?account=example"\n')
+    assert store_check(file) == (
+        "wrong",
+        "AZURE_STORAGE_ACCOUNT_KEY is no key of a storage account: it must be Base64",
+    )
 
 
 def test_a_token_that_others_can_read_is_wrong(folder: Path, zookeeper: int) -> None:

@@ -1,8 +1,9 @@
 """A look at a server's configuration before it starts: `replitree server --check`; and its JSON schema, for editors.
 
 What is looked at: the configuration itself, the token, the data folder, the addresses, ZooKeeper's servers, the folder of
-traces.  Nothing is created or changed, no session begins, and no object store is asked.  A ZooKeeper server that does not
-answer is a warning: it may come later, and a server waits for it.
+traces; of each store in ``[stores]`` which identity this process has there, and what it can do.  Nothing is created or changed
+but for trial objects in these stores, which are deleted again, and no session begins.  A ZooKeeper server or a store that does
+not answer is a warning: it may come later, and a server waits for it.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from typing import Any
 import msgspec
 
 from replitree.coordination.url import parse_url
-from replitree.errors import ReplitreeError
+from replitree.errors import ReplitreeError, StoreError
 from replitree.replica.kit.config import ServerConfig, load_config, parse_address, read_token
 from replitree.wire.tracing import why_not_traced
 
 CONNECT_S_MAX = 2.0
 """How long a ZooKeeper server may take to take a connection, in seconds."""
+
+STORE_S_MAX = 5.0
+"""How long an object store may take to answer, in seconds."""
 
 ANY_HOST = ("0.0.0.0", "::", "[::]")  # noqa: S104 - nothing is bound here
 """Hosts to listen on that no other machine can call."""
@@ -73,6 +77,7 @@ def check_config(path: Path) -> list[ConfigCheck]:
     found += _check_data(config, is_running)
     found += _check_addresses(config, is_running)
     found += _check_zookeeper(config)
+    found += [_check_store(name, url) for name, url in sorted(config.stores.items())]
     if config.otel and (why := why_not_traced()):
         found.append(ConfigCheck("otel", CheckState.WRONG, why))
     if config.trace and (why := _why_not_written(Path(config.trace))):
@@ -179,6 +184,28 @@ def _check_zookeeper(config: ServerConfig) -> Iterator[ConfigCheck]:
         yield ConfigCheck("zookeeper", CheckState.WARNING, text)
     else:
         yield ConfigCheck("zookeeper", CheckState.OK, str(url))
+
+
+def _check_store(name: str, url: str) -> ConfigCheck:
+    # With obstore, and with Arrow's half of the storage layer: only for a configuration that has stores.
+    from replitree.storage.objects.location import StoreLocation
+    from replitree.storage.objects.opening import identity_for, open_store
+    from replitree.storage.objects.probe import StoreUnusable, try_all
+
+    item, works, who = f"stores.{name}", list[str](), "this user"
+    try:
+        location = StoreLocation.parse(url)
+        if location.is_bucket:
+            who = identity_for(location).name
+        for each in try_all(open_store(location, patience_s=STORE_S_MAX)):
+            works.append(each)
+    except ReplitreeError as error:
+        # What can't be reached may be there later; what refuses, or ignores conditions, stays so.
+        is_away = isinstance(error, StoreError) and not isinstance(error, StoreUnusable)
+        state = CheckState.WARNING if is_away else CheckState.WRONG
+        done = f"as {who}: {', '.join(works)}; then: " if works else ""
+        return ConfigCheck(item, state, f"{done}{error}")
+    return ConfigCheck(item, CheckState.OK, f"{url} as {who}: {', '.join(works)}")
 
 
 # --- schema -------------------------------------------------------------------------------------------------------------------

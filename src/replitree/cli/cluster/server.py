@@ -24,7 +24,9 @@ Config = Annotated[
         show_default="only the environment",
     ),
 ]
-Check = Annotated[bool, typer.Option("--check", help="Check configuration, files and addresses; start nothing.")]
+Check = Annotated[
+    bool, typer.Option("--check", help="Check configuration, files, addresses and stores; start nothing.")
+]
 Schema = Annotated[bool, typer.Option("--schema", help="Print the JSON schema of the configuration, for editors.")]
 
 
