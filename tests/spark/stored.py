@@ -13,7 +13,7 @@ from replitree.client.table import Table
 from replitree.protocol.core import layout
 from replitree.protocol.core.effects import Children
 from replitree.protocol.core.layout import TablePlace
-from replitree.storage.objects.location import open_store
+from replitree.storage.objects.opening import open_store
 from tests.coordination.waiting import patient_session
 from tests.shared.stores import credentials as keys_of_the_store  # otherwise this process has none
 
