@@ -89,6 +89,8 @@ AT_NIGHT = {
     "tests/cli/test_verify_nemesis_system.py::test_a_driver_of_spark_is_killed_and_its_streams_are_judged": (),
     "tests/cli/test_verify_nemesis_system.py::test_a_sharded_table_is_hurt_and_judged": (),
     "tests/cli/test_restore_killed_system.py::test_a_restore_that_is_killed_again_and_again_is_done_once": (),
+    "tests/client/test_clouds_system.py::test_a_table_of_real_replicas_lies_there": ("az",),
+    "tests/client/test_clouds_system.py::test_a_tablet_lies_there": ("s3",),
     "tests/client/test_consumers_system.py::test_what_a_consumer_has_not_read_survives_kills_of_all_replicas": (),
     "tests/client/test_engines_system.py::test_lazy_results_stay_the_same_while_the_table_changes": ("store",),
     "tests/client/test_many_parts.py::test_delete_of_one_row_renames_one_part_of_a_thousand": (),

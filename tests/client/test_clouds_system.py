@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from replitree.cli.main import main
 from replitree.client.cluster import LocalCluster
 from replitree.storage.files.folder_walk import below
 from tests.storage.objects.azure_server import AzureServer
@@ -72,6 +73,7 @@ def test_a_table_of_real_replicas_lies_there(on_cloud: Cloud, tmp_path: Path) ->
         assert sorted(table.to_arrow(level="linearizable")["k"].to_pylist()) == [1, 2, 3]
         assert sorted(table.snapshot().through("store").to_arrow()["k"].to_pylist()) == [1, 2, 3]
         assert any("data-0.parquet" in key for key in on_cloud.server.state.objects)
+        assert main(["fsck", "t", "--dir", str(cluster.folder)]) == 0
         written = b""
         for path in below(cluster.folder):
             with suppress(FileNotFoundError):  # the processes go on
