@@ -29,7 +29,7 @@ CLIENTS = 2
 STEPS = (8, 20)
 TOGETHER_MAX = 4
 
-DIGEST = "u:Dx0cZGP5O5DhY4K9fNHh7UfPpZo="
+DIGEST = "u:Jq7wMyA/w2Vd5WIDAKdu4OIIFEQ="
 _DATA = (None, b"", b"x", b"yy", b"z" * 300)
 _VERSIONS = (-1, -1, -1, -1, 0, 0, 1, 2, -2, 2**31 - 1)
 _BAD_ACLS = (
@@ -56,7 +56,21 @@ _ACLS = (
     acl_bytes((8 | 4, "world", "anyone")),
     acl_bytes((0, "world", "anyone")),
 )
-_BAD_NAMES = ("", "/", "a//b", ".", "..", "a/.", "a/..", "a\x01", "a\x7f", "é\x85", "\ue000", "\ufff0", "a\x00b", "\U0001f600")
+_BAD_NAMES = (
+    "",
+    "/",
+    "a//b",
+    ".",
+    "..",
+    "a/.",
+    "a/..",
+    "a\x01",
+    "a\x7f",
+    "é\x85",
+    "\ue000",
+    "\ufff0",
+    "a\x00b",
+)
 _GOOD_NAMES = ("a", "b", "é", "a b", "...", ".a", "\u4e2d")
 
 
@@ -75,7 +89,7 @@ class Step:
     pings
         How many of them are pings.
     closes
-        Whether the server may close the connection: then no ping comes behind.
+        Whether the server closes the connection: then no ping comes behind.
     resumes
         Open a connection first, that resumes the client's session.
     """
@@ -142,7 +156,6 @@ class Drawing:
                 (Op.CHECK, versioned(self._path()), True),
                 (999, b"", True),
                 (0, b"", True),
-                (-10, b"", True),
             )
         )
 
@@ -172,10 +185,23 @@ class Drawing:
         """A path that is likely to exist."""
         draw = self._random.random()
         if draw < 0.05:
-            return self._random.choice(("/", "", "/zookeeper", "/zookeeper/config", "/zookeeper/quota", "relative", "/nowhere"))
+            return self._random.choice(
+                ("/", "", "/zookeeper", "/zookeeper/config", "/zookeeper/quota", "relative", "/nowhere")
+            )
         if draw < 0.1:
             return f"{self._root}/{self._random.choice(_BAD_NAMES)}"
-        names = ["", "/a", "/a", "/b", "/a/b", "/a/a", "/b/a", f"/{self._random.choice(_GOOD_NAMES)}", "/a/s0000000000", "/s0000000001"]
+        names = [
+            "",
+            "/a",
+            "/a",
+            "/b",
+            "/a/b",
+            "/a/a",
+            "/b/a",
+            f"/{self._random.choice(_GOOD_NAMES)}",
+            "/a/s0000000000",
+            "/s0000000001",
+        ]
         return self._root + self._random.choice(names)
 
     def _acl(self) -> bytes:
@@ -217,7 +243,9 @@ class Drawing:
     def _multi_read(self) -> bytes:
         ops = (Op.GET_DATA, Op.GET_DATA, Op.GET_CHILDREN, Op.GET_CHILDREN, Op.GET_DATA, Op.EXISTS)
         count = self._random.randint(0, 3)
-        return multi_body(*((self._random.choice(ops), watched(self._path(), watch=self._flip())) for _ in range(count)))
+        return multi_body(
+            *((self._random.choice(ops), watched(self._path(), watch=self._flip())) for _ in range(count))
+        )
 
     def _read(self) -> tuple[int, bytes]:
         op = self._random.choice(
@@ -239,7 +267,10 @@ class Drawing:
             return op, text(self._path()) + int_bytes(self._random.choice((1, 2, 3, 4, 5, 0, 9)))
         op = self._random.choice((Op.SET_WATCHES, Op.SET_WATCHES2))
         # Zxids of the two servers differ: nothing that was seen, or everything.
-        vectors = [[self._path() for _ in range(self._random.choice((0, 0, 1, 2)))] for _ in range(3 if op == Op.SET_WATCHES else 5)]
+        vectors = [
+            [self._path() for _ in range(self._random.choice((0, 0, 1, 2)))]
+            for _ in range(3 if op == Op.SET_WATCHES else 5)
+        ]
         return op, set_watches_body(self._random.choice((0, 2**62)), *vectors)
 
     def _flip(self) -> bool:

@@ -37,7 +37,9 @@ def create_body(path: str | bytes | None, data: bytes | None = b"", acl: bytes =
     return text(path) + buffer_bytes(data) + acl + int_bytes(flags)
 
 
-def create_ttl_body(path: str | bytes, ttl_ms: int, flags: int = 5, data: bytes | None = b"", acl: bytes = OPEN) -> bytes:
+def create_ttl_body(
+    path: str | bytes, ttl_ms: int, flags: int = 5, data: bytes | None = b"", acl: bytes = OPEN
+) -> bytes:
     return create_body(path, data, acl, flags) + long_bytes(ttl_ms)
 
 

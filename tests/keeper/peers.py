@@ -31,7 +31,7 @@ class Peer(Protocol):
     def send(self, data: bytes) -> None: ...
 
     def frames(self, pings: int, replies: int) -> tuple[list[bytes], bool]:
-        """Return the frames until so many pings, or replies, were answered, and whether the connection was closed."""
+        """Return the frames until so many pings and replies have come or the connection is closed, and whether it is."""
 
     def close(self) -> None: ...
 

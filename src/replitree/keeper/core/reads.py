@@ -137,7 +137,8 @@ def _get_children2(state: State, watches: Watches, asker: Asker, body: Reader) -
 def _get_all_children_number(state: State, _watches: Watches, asker: Asker, body: Reader) -> bytes:
     path = body.text()
     _readable(state, path, asker.identities)
-    return int_bytes(len(descendants(state, node_at(path))))
+    # By its empty name, the root counts itself, as ZooKeeper's does.
+    return int_bytes(len(descendants(state, node_at(path))) + (path == b""))
 
 
 def _get_ephemerals(state: State, _watches: Watches, asker: Asker, body: Reader) -> bytes:
@@ -149,7 +150,7 @@ def _get_ephemerals(state: State, _watches: Watches, asker: Asker, body: Reader)
 
 def _sync(_state: State, _watches: Watches, _asker: Asker, body: Reader) -> bytes:
     # The node need not exist.  The front waits for what was sent before; here is only the reply.
-    return buffer_bytes(body.text())
+    return buffer_bytes(body.text_or_none())
 
 
 def _who_am_i(_state: State, _watches: Watches, asker: Asker, _body: Reader) -> bytes:
@@ -209,7 +210,7 @@ def _set_watches2(state: State, watches: Watches, asker: Asker, body: Reader) ->
 def _again(state: State, watches: Watches, asker: Asker, body: Reader, vectors: int) -> Answer:
     """Set watches that the client had on an earlier connection; what it has missed meanwhile is an event at once."""
     seen = body.long()
-    paths = [body.vector(body.text) for _ in range(vectors)]
+    paths = [_given(body.vector(body.text)) for _ in range(vectors)]
     events = list[Event]()
     for place, (table, missed) in enumerate(
         ((watches.data, _of_data), (watches.data, _of_exist), (watches.children, _of_children))
@@ -225,6 +226,12 @@ def _again(state: State, watches: Watches, asker: Asker, body: Reader, vectors: 
         for path in added:
             watches.add(path, asker.connection, mode)
     return Answer(b"", tuple(events))
+
+
+def _given(paths: list[bytes] | None) -> list[bytes]:
+    if paths is None:
+        raise Refused(Code.MARSHALLING_ERROR)
+    return paths
 
 
 def _of_data(stat: Stat | None, seen: int) -> EventType | None:

@@ -160,22 +160,27 @@ class Reader:
         return None if length == -1 else self.take(length)
 
     def text(self) -> bytes:
-        """Return text as UTF-8; null is refused.
+        """Return text as UTF-8; null is refused."""
+        found = self.text_or_none()
+        if found is None:
+            raise Refused(Code.MARSHALLING_ERROR)
+        return found
+
+    def text_or_none(self) -> bytes | None:
+        """Return text as UTF-8, or None for null.
 
         Bytes that are not UTF-8 become U+FFFD, as in Java, so that every text that is stored can be sent to any client.
         """
         found = self.buffer()
-        if found is None:
-            raise Refused(Code.MARSHALLING_ERROR)
-        return found if found.isascii() else found.decode("utf-8", "replace").encode()
+        return found if found is None or found.isascii() else found.decode("utf-8", "replace").encode()
 
-    def vector(self, item: Callable[[], T]) -> list[T]:
-        """Return the items of a vector; null counts as one without items."""
+    def vector(self, item: Callable[[], T]) -> list[T] | None:
+        """Return the items of a vector, or None for null; a negative count is no items."""
         count = self.int()
         # Each item has 1 byte at least: a count beyond that needs no list.
-        if count < -1 or count > len(self.data) - self.at:
+        if count > len(self.data) - self.at:
             raise Refused(Code.MARSHALLING_ERROR)
-        return [item() for _ in range(count)]
+        return None if count == -1 else [item() for _ in range(count)]
 
 
 # --- what is sent ------------------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from replitree.keeper.core import tree
 from replitree.keeper.core.acls import ADMIN, CREATE, DELETE, READ, WRITE, Identities, checked_acl, permits
 from replitree.keeper.core.paths import SPECIAL, check_valid, checked_parent
-from replitree.keeper.core.requests import Change, Check, Create, Delete, SetAcl, SetData, read_change, read_multi
+from replitree.keeper.core.requests import Asked, Change, Check, Create, Delete, SetAcl, SetData
 from replitree.keeper.core.state import State, acl_of
-from replitree.keeper.core.wire import STAT_BYTES, Code, Op, Reader, Refused, buffer_bytes, int_bytes, stat_of
+from replitree.keeper.core.wire import STAT_BYTES, Code, Op, Refused, buffer_bytes, int_bytes, stat_of
 
 TTL_MS_MAX = 2**40 - 1
 ANY_VERSION = -1
@@ -38,7 +38,7 @@ class Done(NamedTuple):
     changes: list[tree.Change]
 
 
-def perform(state: State, request: Request, op: int, body: Reader) -> Done:
+def perform(state: State, request: Request, asked: Asked) -> Done:
     """Change the state as a client asks; the caller undoes what is there when it is refused.
 
     Raises
@@ -46,11 +46,9 @@ def perform(state: State, request: Request, op: int, body: Reader) -> Done:
     Refused
         With the code of the reply.
     """
-    if op == Op.MULTI:
-        return _multi(state, request, body)
-    if op == Op.RECONFIG:
-        raise Refused(Code.RECONFIG_DISABLED)
-    return _change(state, request, read_change(op, body))
+    if isinstance(asked, Code):
+        raise Refused(asked)
+    return _multi(state, request, asked) if isinstance(asked, list) else _change(state, request, asked)
 
 
 def _change(state: State, request: Request, change: Change) -> Done:
@@ -146,8 +144,7 @@ def _check(state: State, request: Request, check: Check) -> Done:
     return Done(b"", [])
 
 
-def _multi(state: State, request: Request, body: Reader) -> Done:
-    operations = read_multi(body)
+def _multi(state: State, request: Request, operations: list[tuple[int, Change]]) -> Done:
     results, changes = list[bytes](), list[tree.Change]()
     for place, (op, change) in enumerate(operations):
         try:
