@@ -72,9 +72,9 @@ class Client:
         assert self.response is not None
         return self.response.password
 
-    def again(self, **changed: int) -> Client:
+    def again(self, timeout_ms: int = 30_000) -> Client:
         """Resume the session on another connection."""
-        return Client(self.keeper, handshake(self.session, self.password, **changed))
+        return Client(self.keeper, handshake(self.session, self.password, timeout_ms))
 
     def send(self, data: bytes) -> None:
         self.keeper.send(self.connection, data)

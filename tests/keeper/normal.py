@@ -37,7 +37,7 @@ class Namer:
 def response(namer: Namer, frame: bytes) -> Plain:
     """Return the response to a handshake."""
     reader = Reader(frame)
-    version, timeout_ms, session, password = reader.int(), reader.int(), reader.long(), reader.buffer()
+    version, timeout_ms, session, password = reader.integer(), reader.integer(), reader.long(), reader.buffer()
     assert password is not None
     return ("response", version, timeout_ms, namer.session(session), len(password), any(password), frame[reader.at :])
 
@@ -57,7 +57,7 @@ def reply(namer: Namer, frame: bytes, ops: dict[int, int]) -> Plain:
     xid, zxid, code = struct.unpack_from(">iqi", frame)
     reader = Reader(frame, 16)
     if xid == -1 and xid not in ops:
-        kind, state = reader.int(), reader.int()
+        kind, state = reader.integer(), reader.integer()
         return ("event", namer.zxid(zxid), code, kind, state, reader.buffer(), frame[reader.at :])
     decode = _RECORDS.get(ops.get(xid, 0))
     record: Any = ()
@@ -86,7 +86,7 @@ def _path_stat(namer: Namer, reader: Reader) -> Plain:
 
 
 def _names(_namer: Namer, reader: Reader) -> Plain:
-    return tuple(sorted(str(reader.buffer()) for _ in range(reader.int())))
+    return tuple(sorted(str(reader.buffer()) for _ in range(reader.integer())))
 
 
 def _names_stat(namer: Namer, reader: Reader) -> Plain:
@@ -94,12 +94,12 @@ def _names_stat(namer: Namer, reader: Reader) -> Plain:
 
 
 def _acl_stat(namer: Namer, reader: Reader) -> Plain:
-    acl = sorted((reader.int(), reader.buffer(), reader.buffer()) for _ in range(reader.int()))
+    acl = sorted((reader.integer(), reader.buffer(), reader.buffer()) for _ in range(reader.integer()))
     return (tuple(acl), _stat(namer, reader))
 
 
 def _identities(_namer: Namer, reader: Reader) -> Plain:
-    return tuple(sorted((reader.buffer(), reader.buffer()) for _ in range(reader.int())))
+    return tuple(sorted((reader.buffer(), reader.buffer()) for _ in range(reader.integer())))
 
 
 def _nothing(_namer: Namer, _reader: Reader) -> Plain:
@@ -107,13 +107,13 @@ def _nothing(_namer: Namer, _reader: Reader) -> Plain:
 
 
 def _code(_namer: Namer, reader: Reader) -> Plain:
-    return (reader.int(),)
+    return (reader.integer(),)
 
 
 def _multi(namer: Namer, reader: Reader) -> Plain:
     found = list[Plain]()
     while True:
-        op, end, code = reader.int(), reader.take(1), reader.int()
+        op, end, code = reader.integer(), reader.take(1), reader.integer()
         if end != b"\0":
             return (*found, (op, end, code))
         found.append((op, end, code, (_code if op == -1 else _RECORDS.get(op, _nothing))(namer, reader)))

@@ -14,6 +14,7 @@ from tests.keeper.frames import (
     create_body,
     create_ttl_body,
     multi_body,
+    request,
     set_body,
     text,
     versioned,
@@ -431,15 +432,10 @@ def test_a_container_that_got_a_child_between_look_and_entry_stays(keeper: Memor
     client.create("/c", op=Op.CREATE_CONTAINER)
     client.create("/c/a")
     client.delete("/c/a")
-    keeper.front.received(client.connection, create_frame("/c/b"), keeper.now_ns)
+    keeper.front.received(client.connection, request(9, Op.CREATE, create_body("/c/b")), keeper.now_ns)
     keeper.front.reap(keeper.now_ms)
     keeper.turn()
-    assert client.exists("/c/b").code == 0
-
-
-def create_frame(path: str) -> bytes:
-    body = (9).to_bytes(4, "big") + int(Op.CREATE).to_bytes(4, "big") + create_body(path)
-    return len(body).to_bytes(4, "big") + body
+    assert [client.exists(path).code for path in ("/c", "/c/b")] == [0, 0]
 
 
 def test_time_to_live_counts_from_the_last_change_and_by_the_time_of_entries(
@@ -452,7 +448,7 @@ def test_time_to_live_counts_from_the_last_change_and_by_the_time_of_entries(
     assert due_nodes(keeper.state, keeper.now_ms, 9) == []
     keeper.now_ms += 1
     assert [each.path for each in due_nodes(keeper.state, keeper.now_ms, 9)] == [b"/t"]
-    client.set("/t")
+    keeper.front.received(client.connection, request(9, Op.SET_DATA, set_body("/t", b"")), keeper.now_ns)
     keeper.front.reap(keeper.now_ms)
     keeper.turn()
     assert client.exists("/t").code == 0

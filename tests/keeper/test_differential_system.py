@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.keeper.differential import compare
+from tests.keeper.differential import ON_PURPOSE, compare, differs
 from tests.keeper.peers import MemoryServer, RealServer, real_server
 
 pytestmark = pytest.mark.system
 
-BY_DAY, AT_NIGHT = 250, 20_000
+BY_DAY, AT_NIGHT = 200, 20_000
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +28,8 @@ def test_random_conversations_are_answered_alike(zookeeper: RealServer) -> None:
 @pytest.mark.nightly
 def test_many_random_conversations_are_answered_alike(zookeeper: RealServer) -> None:
     assert compare((MemoryServer(), zookeeper), 100_000, AT_NIGHT) > 10 * AT_NIGHT
+
+
+@pytest.mark.parametrize("name", ON_PURPOSE)
+def test_what_differs_on_purpose_does_differ(zookeeper: RealServer, name: str) -> None:
+    assert differs((MemoryServer(), zookeeper), *ON_PURPOSE[name])

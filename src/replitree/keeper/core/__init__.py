@@ -4,8 +4,8 @@ No clock, randomness, input or output, thread.  `tests/keeper` compares every by
 
 Imports: xxhash.
 
-Changes: what a log means has a version, `state.RULES`: a change that makes another state of an old batch raises it and keeps the
-old rules for old batches.  The formats of `batch` and `snapshot` need a frozen example.
+Changes: what a log means has a version, `state.RULES`: a change that makes another state of an old batch raises it and keeps
+the old rules for old batches.  The formats of `batch` and `snapshot` need a frozen example.
 
 =============  =============================================================================
 `wire`         frames, primitive types, handshakes, headers, events, Stat

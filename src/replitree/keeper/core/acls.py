@@ -59,7 +59,7 @@ def read_acl(reader: Reader) -> list[Permission] | None:
     """Read an ACL of a request, None for null; in an element, null is empty text."""
 
     def element() -> Permission:
-        return Permission(reader.int(), Identity(reader.text_or_none() or b"", reader.text_or_none() or b""))
+        return Permission(reader.integer(), Identity(reader.text_or_none() or b"", reader.text_or_none() or b""))
 
     return reader.vector(element)
 

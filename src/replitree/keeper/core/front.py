@@ -234,7 +234,7 @@ class Front:
             RULES,
             self._generation,
             max(now_ms, self.state.now_ms),
-            [[tuple(each) for each in identities] for identities in known],
+            [[(each.scheme, each.id) for each in identities] for identities in known],
             [each.session for each in taken],
             indexes,
             [each.frame for each in taken],
@@ -404,7 +404,7 @@ class Front:
         body = Reader(slot.frame, _HEADER_BYTES)
         code = Code.OK
         try:
-            body.int()  # a type that is always 0
+            body.integer()  # a type that is always 0
             scheme, credentials = body.text(), body.buffer() or b""
             gained = authenticated(scheme, credentials, self._super_digest)
             link.identities = tuple(dict.fromkeys(link.identities + gained))

@@ -91,7 +91,7 @@ def _readable(state: State, path: bytes, identities: Identities, bits: int = REA
 
 
 def _exists(state: State, watches: Watches, asker: Asker, body: Reader) -> bytes:
-    path, is_watched = body.text(), body.bool()
+    path, is_watched = body.text(), body.boolean()
     if b"\0" in path:
         raise Refused(Code.BAD_ARGUMENTS)
     is_there = node_at(path) in state.nodes
@@ -105,7 +105,7 @@ def _exists(state: State, watches: Watches, asker: Asker, body: Reader) -> bytes
 
 
 def _get_data(state: State, watches: Watches, asker: Asker, body: Reader) -> bytes:
-    path, is_watched = body.text(), body.bool()
+    path, is_watched = body.text(), body.boolean()
     record = _readable(state, path, asker.identities)
     if is_watched:
         watches.data.add(path, asker.connection, STANDARD)
@@ -119,7 +119,7 @@ def _get_acl(state: State, _watches: Watches, asker: Asker, body: Reader) -> byt
 
 
 def _get_children(state: State, watches: Watches, asker: Asker, body: Reader) -> bytes:
-    path, is_watched = body.text(), body.bool()
+    path, is_watched = body.text(), body.boolean()
     _readable(state, path, asker.identities)
     if is_watched:
         watches.children.add(path, asker.connection, STANDARD)
@@ -165,7 +165,7 @@ def _multi_read(state: State, watches: Watches, asker: Asker, body: Reader) -> b
             raise Refused(Code.MARSHALLING_ERROR)
         operations.append((header[0], Reader(body.data, body.at)))
         body.text()
-        body.bool()
+        body.boolean()
     for op, one in operations:
         try:
             record = (_get_data if op == Op.GET_DATA else _get_children)(state, watches, asker, one)
@@ -179,7 +179,7 @@ def _multi_read(state: State, watches: Watches, asker: Asker, body: Reader) -> b
 
 
 def _add_watch(_state: State, watches: Watches, asker: Asker, body: Reader) -> bytes:
-    path, mode = body.text(), body.int()
+    path, mode = body.text(), body.integer()
     if mode not in (0, 1):
         raise Refused(Code.MARSHALLING_ERROR)
     watches.add(path, asker.connection, RECURSIVE if mode else PERSISTENT)
@@ -188,13 +188,13 @@ def _add_watch(_state: State, watches: Watches, asker: Asker, body: Reader) -> b
 
 
 def _check_watches(_state: State, watches: Watches, asker: Asker, body: Reader) -> bytes:
-    if not watches.has(body.text(), asker.connection, body.int()):
+    if not watches.has(body.text(), asker.connection, body.integer()):
         raise Refused(Code.NO_WATCHER)
     return b""
 
 
 def _remove_watches(_state: State, watches: Watches, asker: Asker, body: Reader) -> bytes:
-    if not watches.remove(body.text(), asker.connection, body.int()):
+    if not watches.remove(body.text(), asker.connection, body.integer()):
         raise Refused(Code.NO_WATCHER)
     return b""
 

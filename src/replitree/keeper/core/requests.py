@@ -94,16 +94,16 @@ def _read_change(op: int, reader: Reader) -> Change | Code:
     at, null_path = path or b"", Code.MARSHALLING_ERROR
     found: Change
     if op in CREATIONS:
-        data, acl, flags = reader.buffer(), read_acl(reader), reader.int()
+        data, acl, flags = reader.buffer(), read_acl(reader), reader.integer()
         found = Create(Op(op), at, data, acl, flags, reader.long() if op == Op.CREATE_TTL else NO_TTL)
     elif op == Op.DELETE:
-        found = Delete(at, reader.int())
+        found = Delete(at, reader.integer())
     elif op == Op.SET_DATA:
-        found, null_path = SetData(at, reader.buffer(), reader.int()), Code.BAD_ARGUMENTS
+        found, null_path = SetData(at, reader.buffer(), reader.integer()), Code.BAD_ARGUMENTS
     elif op == Op.SET_ACL:
-        found, null_path = SetAcl(at, read_acl(reader), reader.int()), Code.BAD_ARGUMENTS
+        found, null_path = SetAcl(at, read_acl(reader), reader.integer()), Code.BAD_ARGUMENTS
     elif op == Op.CHECK:
-        found = Check(at, reader.int())
+        found = Check(at, reader.integer())
     else:
         raise Refused(Code.MARSHALLING_ERROR)
     return null_path if path is None else found
@@ -116,7 +116,7 @@ def _read_multi(reader: Reader) -> list[tuple[int, Change]] | Code:
             op = header[0]
             if op in _READS_IN_MULTI:
                 reader.text_or_none()
-                reader.bool()
+                reader.boolean()
                 has_reads = True
             elif op in _IN_MULTI and not isinstance(change := _read_change(op, reader), Code):
                 found.append(_in_multi(op, change))
@@ -149,6 +149,6 @@ def _in_multi(op: int, change: Change) -> tuple[int, Change]:
 
 def read_multi_header(reader: Reader) -> tuple[int, bool]:
     """Return the type of the next operation of a multi, and whether it is the mark of the end."""
-    op, is_end = reader.int(), reader.bool()
-    reader.int()  # an error code, which has no meaning in a request
+    op, is_end = reader.integer(), reader.boolean()
+    reader.integer()  # an error code, which has no meaning in a request
     return op, is_end

@@ -140,7 +140,7 @@ class Reader:
         self.at = end
         return taken
 
-    def int(self) -> int:
+    def integer(self) -> int:
         """Return a signed integer of 4 bytes."""
         value: int = _INT.unpack(self.take(4))[0]
         return value
@@ -150,13 +150,13 @@ class Reader:
         value: int = _LONG.unpack(self.take(8))[0]
         return value
 
-    def bool(self) -> bool:
+    def boolean(self) -> bool:
         """Return a truth value of 1 byte."""
         return self.take(1) != b"\0"
 
     def buffer(self) -> bytes | None:
         """Return bytes, or None for null."""
-        length = self.int()
+        length = self.integer()
         return None if length == -1 else self.take(length)
 
     def text(self) -> bytes:
@@ -176,7 +176,7 @@ class Reader:
 
     def vector(self, item: Callable[[], T]) -> list[T] | None:
         """Return the items of a vector, or None for null; a negative count is no items."""
-        count = self.int()
+        count = self.integer()
         # Each item has 1 byte at least: a count beyond that needs no list.
         if count > len(self.data) - self.at:
             raise Refused(Code.MARSHALLING_ERROR)
@@ -292,8 +292,8 @@ def connect_request(frame: bytes) -> ConnectRequest:
     """
     reader = Reader(frame)
     try:
-        reader.int()  # the version of the protocol, which is 0 and not looked at
-        last_zxid, timeout_ms, session = reader.long(), reader.int(), reader.long()
+        reader.integer()  # the version of the protocol, which is 0 and not looked at
+        last_zxid, timeout_ms, session = reader.long(), reader.integer(), reader.long()
         password = reader.buffer()
     except Refused as error:
         raise BadFrame("a handshake that is cut short") from error
