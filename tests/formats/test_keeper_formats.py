@@ -1,4 +1,4 @@
-"""What keepers have written stays readable, and old logs make the same states: entries, snapshots, a log of each version of the rules."""
+"""What keepers have written stays readable, and a log of each version of the rules makes the state that it made."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ Invariants, by the numbers of the specification: K1 nothing is heard before its 
 K3 one answer for each request, in order; K4 events before replies of their transaction; K5 a watch fires once, for the first
 change; K6 zxids grow; K7 ephemeral nodes live as long as their sessions; K8 "expired" only of sessions that are gone; K9 no
 session ends that was heard; K10 nothing of a closed session has an effect; K11 a multi is all or nothing; K12 sequential
-numbers are dense; K14 a snapshot holds one moment; K16 apply never raises; K17 containers and times to live go when they are due; K18
-nothing is shown without permission; K19 nothing of a closed connection is left.
+numbers are dense; K14 a snapshot holds one moment; K16 apply never raises; K17 containers and times to live go when they
+are due; K18 nothing is shown without permission; K19 nothing of a closed connection is left.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ MUTANTS = (
         "front",
         """
         if link.phase is Phase.OPEN:
-            self._silence.touch(link.session, link.timeout_ms, now_ns)
+            self._silence.hear(link.session, link.timeout_ms, now_ns)
         """,
         "",
         test_connecting.test_a_client_that_sends_any_bytes_never_expires,

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from typing_extensions import override
+
 from replitree.coordination.embedded import LOCALHOST
 from replitree.keeper.core.batch import decode_batch, encode_batch
 from replitree.keeper.core.front import Front
@@ -21,15 +23,18 @@ class _Protocol(asyncio.Protocol):
         self._server = server
         self._number = 0
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._number = self._server.front.connected(transport.get_extra_info("peername")[0])
         self._server.transports[self._number] = transport
 
+    @override
     def data_received(self, data: bytes) -> None:
         self._server.front.received(self._number, data, time.monotonic_ns())
         self._server.wake()
 
+    @override
     def connection_lost(self, _error: Exception | None) -> None:
         self._server.transports.pop(self._number, None)
         self._server.front.disconnected(self._number)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replitree.errors import UnsupportedFormat
-from replitree.keeper.core import snapshot, tree
+from replitree.keeper.core import quota, snapshot
 from replitree.keeper.core.apply import applied, apply_frame
 from replitree.keeper.core.batch import (
     BadBatch,
@@ -98,7 +98,7 @@ def test_an_error_of_ours_is_undone_answered_and_reported(monkeypatch: pytest.Mo
     def broken(*_arguments: object) -> None:
         raise ValueError("on purpose")
 
-    monkeypatch.setattr(tree.quota, "counted", broken)
+    monkeypatch.setattr(quota, "counted", broken)
     (outcome,) = run(state, bare(request(1, Op.CREATE, create_body("/a"))), session=session)
     monkeypatch.undo()
     assert outcome.fault == "ValueError: on purpose"
@@ -116,7 +116,7 @@ def test_want_of_memory_is_not_an_outcome(monkeypatch: pytest.MonkeyPatch) -> No
     def full(*_arguments: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(tree.quota, "counted", full)
+    monkeypatch.setattr(quota, "counted", full)
     with pytest.raises(MemoryError):
         run(state, bare(request(1, Op.CREATE, create_body("/a"))), session=session)
 

@@ -59,7 +59,9 @@ def test_a_room_says_what_it_is(room: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", [package for package in IN_ROOMS if package.name not in ("tablet", "keeper")], ids=lambda package: package.name
+    "package",
+    [package for package in IN_ROOMS if package.name not in ("tablet", "keeper")],
+    ids=lambda package: package.name,
 )
 def test_a_contract_orders_the_rooms_of_a_package(package: Path) -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][

@@ -17,7 +17,7 @@ the old rules for old batches.  The formats of `batch` and `snapshot` need a fro
 `requests`     requests that change the tree, decoded
 `writes`       what they check, in which order, and what is replied
 `reads`        requests that are answered without the log
-`watches`      who hears of a change
+`watches`      which connections hear of a change
 `batch`        the log entry (a format: changes need a frozen example)
 `apply`        the state machine, total
 `snapshot`     the state as pieces of bytes (a format)

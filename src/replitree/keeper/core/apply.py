@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     reply
         The frame for the connection that it came on; empty for a frame of the keeper itself.
     changes
-        What it changed, in its order, for those who watch.
+        What it changed, in its order, for watches.
     opened
         The session that it opened or prolonged; 0 for none.
     ended

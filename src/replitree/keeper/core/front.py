@@ -101,7 +101,7 @@ class _Link:
 
 
 class _Pending(NamedTuple):
-    """A frame for the log, and who waits for its outcome."""
+    """A frame for the log, and the connection and the request that wait for its outcome."""
 
     session: int
     identities: Identities
@@ -132,7 +132,7 @@ class Front:
     now_ns
         The time, in nanoseconds of a clock that is never set.
     super_digest
-        The digest of the user who may do everything; None if there is none.
+        The digest of the user `super`, which may do everything; None for no such user.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Front:
         if link is None or link.phase in (Phase.ENDING, Phase.CLOSED):
             return
         if link.phase is Phase.OPEN:
-            self._silence.touch(link.session, link.timeout_ms, now_ns)
+            self._silence.hear(link.session, link.timeout_ms, now_ns)
         link.received += data
         self._read(link)
 
@@ -260,7 +260,7 @@ class Front:
         link, slot = pending.link, pending.slot
         if outcome.opened:
             # Also if its client is gone by now: then the session ends by its timeout.
-            self._silence.touch(outcome.opened, self.state.sessions[outcome.opened], self._now_ns)
+            self._silence.hear(outcome.opened, self.state.sessions[outcome.opened], self._now_ns)
         if link is not None and slot is not None:
             slot.reply = outcome.reply
             self._answer_ready(link)
@@ -281,7 +281,7 @@ class Front:
     def tick(self, now_ns: int) -> None:
         """Propose to end the sessions that were silent for their timeouts.
 
-        The caller has read all its sockets since its own last pause: a leader that stood still heard nobody.
+        The caller has read all its sockets since its own last pause: a leader that stood still heard no client.
         """
         self._now_ns = now_ns
         for session in self._silence.due(now_ns):
@@ -340,7 +340,7 @@ class Front:
             self._close(older)
         self._attached[session] = link
         link.session = session
-        self._silence.touch(session, link.timeout_ms, self._now_ns)
+        self._silence.hear(session, link.timeout_ms, self._now_ns)
         if link.timeout_ms > self.state.sessions[session]:
             # A successor would give the session the shorter one: it must know of the longer one before the client does.
             link.phase = Phase.OPENING
@@ -358,7 +358,7 @@ class Front:
         assert link.handshake is not None
         link.phase, link.session = Phase.OPEN, session
         self._attached[session] = link
-        self._silence.touch(session, link.timeout_ms, self._now_ns)
+        self._silence.hear(session, link.timeout_ms, self._now_ns)
         password = password_of(self.state.secret, session)
         response = connect_response(link.timeout_ms, session, password, with_read_only=link.handshake.has_read_only)
         link.output.append(response)
@@ -400,7 +400,7 @@ class Front:
         self._answer_ready(link)
 
     def _authenticate(self, link: _Link, slot: _Slot) -> None:
-        """Change who a connection is at once; the reply waits for its place."""
+        """Give a connection its identities at once; the reply waits for its place."""
         body = Reader(slot.frame, _HEADER_BYTES)
         code = Code.OK
         try:

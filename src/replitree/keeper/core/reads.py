@@ -32,7 +32,7 @@ _MULTI_END = int_bytes(-1) + b"\1" + int_bytes(-1)
 
 
 class Asker(NamedTuple):
-    """Who asks.
+    """The connection that sent a request.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ def answer(state: State, watches: Watches, asker: Asker, op: int, body: Reader) 
     watches
         Gets the watches that the request sets.
     asker
-        Who asks.
+        The connection that sent the request.
     op, body
         The request; its type is one of `READS`.
 

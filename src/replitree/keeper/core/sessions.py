@@ -70,9 +70,9 @@ class Silence:
         self._due: dict[int, int] = {}
         self._ticks: dict[int, dict[int, None]] = {}
         for session, timeout_ms in timeouts.items():
-            self.touch(session, timeout_ms, now_ns)
+            self.hear(session, timeout_ms, now_ns)
 
-    def touch(self, session: int, timeout_ms: int, now_ns: int) -> None:
+    def hear(self, session: int, timeout_ms: int, now_ns: int) -> None:
         """Note that a session was heard; any bytes of its connection count."""
         tick = (now_ns + timeout_ms * NS_PER_MS) // self._tick_ns + 1
         if self._due.get(session) != tick:

@@ -35,7 +35,7 @@ CONTAINER: Final = 0
 
 
 class Change(NamedTuple):
-    """One change of one node, for those who watch it.
+    """One change of one node, for its watches.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""Watches of connections: who hears of a change, once or always.
+"""Watches: which connections hear of a change, once or always.
 
 Two tables, as in ZooKeeper: `data` is filled by `getData` and `exists`, `children` by `getChildren`.
 
@@ -98,7 +98,7 @@ class WatchTable:
             self.remove(path, connection, STANDARD | PERSISTENT | RECURSIVE)
 
     def fire(self, path: bytes) -> list[Connection]:
-        """Return who watches a path, each once; standard watches of it end."""
+        """Return the connections that watch a path, each once; standard watches of it end."""
         found = dict.fromkeys(self._paths.get(path, ()))
         for connection in found:
             self.remove(path, connection, STANDARD)

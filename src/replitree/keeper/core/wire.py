@@ -142,7 +142,11 @@ class Reader:
 
     def integer(self) -> int:
         """Return a signed integer of 4 bytes."""
-        value: int = _INT.unpack(self.take(4))[0]
+        end = self.at + _INT.size
+        if end > len(self.data):
+            raise Refused(Code.MARSHALLING_ERROR)
+        value: int = _INT.unpack_from(self.data, self.at)[0]
+        self.at = end
         return value
 
     def long(self) -> int:
