@@ -43,6 +43,11 @@ class Mutant(NamedTuple):
         return Patch(self.name, self.name, "", self.invariant, (Hunk(module, before, after),))
 
 
+def mutant_of(name: str) -> Mutant:
+    """Return a mutant by its name."""
+    return next(each for each in MUTANTS if each.name == name)
+
+
 MUTANTS = (
     Mutant(
         "event-after-reply",

@@ -12,7 +12,7 @@ from tests.keeper.peers import MemoryServer, RealServer, real_server
 
 pytestmark = pytest.mark.system
 
-BY_DAY, AT_NIGHT = 200, 20_000
+BY_DAY, AT_NIGHT = 200, 10_000
 
 
 @pytest.fixture(scope="module")
