@@ -18,6 +18,9 @@ from tests.waiting import wait_for
 TIMEOUT_S = 30.0
 """Of sessions: a busy machine must not end one."""
 
+RETRY = {"max_tries": -1, "delay": 0.02, "max_delay": 0.5}
+"""After a lost connection: until it is there again."""
+
 
 @pytest.fixture
 def server() -> Iterator[TcpKeeper]:
@@ -31,7 +34,7 @@ def connect(server: TcpKeeper) -> Iterator[Callable[..., Any]]:
     with ExitStack() as stack:
 
         def client(**options: Any) -> Any:
-            made = KazooClient(f"{LOCALHOST}:{server.port}", timeout=TIMEOUT_S, **options)
+            made = KazooClient(f"{LOCALHOST}:{server.port}", timeout=TIMEOUT_S, command_retry=RETRY, **options)
             made.start(60)
             stack.callback(made.close)
             stack.callback(made.stop)
