@@ -50,6 +50,15 @@ def test_multi_read_has_errors_of_its_parts_and_none_of_its_own(client: Client) 
     assert (reply.code, reply.record) == (0, missing + empty + int_bytes(-1) + b"\1" + int_bytes(-1))
 
 
+def test_parts_of_a_multi_read_set_no_watches(client: Client, other: Client) -> None:
+    client.create("/a")
+    body = multi_body((Op.GET_DATA, watched("/a", watch=True)), (Op.GET_CHILDREN, watched("/a", watch=True)))
+    assert client.call(Op.MULTI_READ, body).code == 0
+    other.set("/a")
+    other.create("/a/b")
+    assert client.events() == []
+
+
 def test_ephemeral_nodes_of_the_session_in_the_order_of_their_creation(client: Client, other: Client) -> None:
     other.create("/x", flags=1)
     client.create("/p")

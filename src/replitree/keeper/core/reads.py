@@ -159,12 +159,12 @@ def _who_am_i(_state: State, _watches: Watches, asker: Asker, _body: Reader) -> 
 
 def _multi_read(state: State, watches: Watches, asker: Asker, body: Reader) -> bytes:
     results, operations = list[bytes](), list[tuple[int, Reader]]()
-    # All are decoded before the first is answered: a request that is cut short sets no watch.
+    # All are decoded before the first is answered: a request that is cut short is refused as a whole.
     while not (header := read_multi_header(body))[1]:
         if header[0] not in (Op.GET_DATA, Op.GET_CHILDREN):
             raise Refused(Code.MARSHALLING_ERROR)
-        operations.append((header[0], Reader(body.data, body.at)))
-        body.text()
+        # The byte that asks for a watch is read and not obeyed: a part of a `multiRead` sets none, as in ZooKeeper.
+        operations.append((header[0], Reader(buffer_bytes(body.text()) + b"\0")))
         body.boolean()
     for op, one in operations:
         try:
