@@ -39,6 +39,11 @@ ON_PURPOSE: dict[str, tuple[int, bytes]] = {
     "null id of world": (Op.CREATE, create_body("/n", acl=acl_bytes((31, "world", None)))),
     "null id of digest": (Op.CREATE, create_body("/n", acl=acl_bytes((31, "digest", None)))),
     "null id of ip": (Op.CREATE, create_body("/n", acl=acl_bytes((31, "ip", None)))),
+    # Until the container is applied, ZooKeeper takes it for an ephemeral node and refuses the child.
+    "child of a container with the flags of an ephemeral node": (
+        Op.MULTI,
+        multi_body((Op.CREATE_CONTAINER, create_body("/n", flags=1)), (Op.CREATE, create_body("/n/c"))),
+    ),
     # ZooKeeper sets a watch that can never fire, or says that there is none.
     "addWatch of a null path": (Op.ADD_WATCH, text(None) + int_bytes(0)),
     "checkWatches of a null path": (Op.CHECK_WATCHES, text(None) + int_bytes(1)),
