@@ -16,7 +16,7 @@ from py_mini_racer import MiniRacer
 from tests.project.source import ROOT
 
 STATIC = ROOT / "src" / "replitree" / "ui" / "static"
-FILES = ("fold.js", "text.js", "numberline.js", "treemap.js", "strips.js")
+FILES = ("fold.js", "text.js", "numberline.js", "treemap.js", "strips.js", "trace.js", "tablets.js", "storage.js")
 IMPORT = re.compile(r"^import [^;]+;\n", re.MULTILINE)
 EXPORT = re.compile(r"^export (?=class|const|function)", re.MULTILINE)
 LAST_EXPORT = re.compile(r"export\s*\{([^}]*)\};?\s*$")

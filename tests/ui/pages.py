@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from replitree.client.connection import Connection
+from replitree.ui.extras import Extras
 from replitree.ui.process import address_of, listen
 from replitree.ui.server import PageServer
 
@@ -77,7 +78,7 @@ class Page:
 
 
 @contextmanager
-def page_of(connection: Connection) -> Iterator[Page]:
+def page_of(connection: Connection, extras: Extras | None = None) -> Iterator[Page]:
     """Serve the page of a cluster on a thread of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
@@ -87,7 +88,7 @@ def page_of(connection: Connection) -> Iterator[Page]:
         return asyncio.run_coroutine_threadsafe(coroutine, loop).result(60)
 
     async def begin() -> PageServer:
-        server = PageServer(connection, KEY)
+        server = PageServer(connection, KEY, extras)
         await server.serve(listening)
         return server
 

@@ -60,6 +60,7 @@ class Observer:
         self._looks: deque[dict[str, Any]] = deque(maxlen=HISTORY_MAX)
         nothing = dict.fromkeys(("tables", "servers", "unreadable", "moving"), ())
         self._latest: dict[str, Any] = {"url": connection.url, **nothing, "at": None, "problem": "", "findings": None}
+        self._coordination: Any = None
         self._thread = threading.Thread(target=self._run, name="replitree-observer", daemon=True)
         self._thread.start()
 
@@ -131,11 +132,13 @@ class Observer:
                     # The doctor looks at more: until it has, the first viewer sees the rest.
                     self._publish(self._latest)
                     asked = time.monotonic()
-                    findings = msgspec.to_builtins(examine(self._connection.look_over()))
+                    state = self._connection.look_over()
+                    findings = msgspec.to_builtins(examine(state))
+                    self._coordination = msgspec.to_builtins(state.coordination)
                     ended = time.monotonic()
                     next_doctor = ended + max(DOCTOR_S, DOCTOR_REST * (ended - asked))
                     began += ended - asked
-                    self._latest = {**self._latest, "findings": findings}
+                    self._latest = {**self._latest, "findings": findings, "coordination": self._coordination}
             except ReplitreeError as error:
                 self._latest = {**self._latest, "problem": f"{type(error).__name__}: {error}"}
                 next_doctor = 0.0
@@ -150,6 +153,7 @@ class Observer:
             for each in seen.pop("servers")
         ]
         self._latest = {**seen, "servers": servers, "at": now, "problem": "", "findings": findings}
+        self._latest["coordination"] = self._coordination
         positions = {
             table.name: {
                 "tail": table.log_tail,

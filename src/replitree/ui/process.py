@@ -11,6 +11,7 @@ from replitree.ui.door import new_key
 
 if TYPE_CHECKING:
     from replitree.client.connection import Connection
+    from replitree.ui.extras import Extras
 
 LOOPBACK = "127.0.0.1"
 WAITING_MAX = 64
@@ -47,7 +48,7 @@ def address_of(listening: socket.socket, key: str) -> str:
     return f"http://{LOOPBACK}:{listening.getsockname()[1]}/?key={key}"
 
 
-def run_page(connection: Connection, port: int, say: Callable[[str], None]) -> None:
+def run_page(connection: Connection, port: int, say: Callable[[str], None], extras: Extras | None = None) -> None:
     """Serve the page of a cluster until SIGINT or SIGTERM.
 
     Parameters
@@ -68,11 +69,15 @@ def run_page(connection: Connection, port: int, say: Callable[[str], None]) -> N
 
     listening, key = listen(port), new_key()
     with listening:
-        asyncio.run(serve_page(connection, listening, key, lambda: say(address_of(listening, key))))
+        asyncio.run(serve_page(connection, listening, key, lambda: say(address_of(listening, key)), extras))
 
 
 async def serve_page(
-    connection: Connection, listening: socket.socket, key: str, ready: Callable[[], None] = lambda: None
+    connection: Connection,
+    listening: socket.socket,
+    key: str,
+    ready: Callable[[], None] = lambda: None,
+    extras: Extras | None = None,
 ) -> None:
     """Serve the page on a socket that listens already, until SIGINT or SIGTERM; call `ready` once it answers."""
     # What serving needs is loaded here: `up` needs only `listen` and `address_of`.
@@ -84,7 +89,7 @@ async def serve_page(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    server = PageServer(connection, key)
+    server = PageServer(connection, key, extras)
     await server.serve(listening)
     ready()
     try:

@@ -9,6 +9,10 @@
 ``GET /api/parts?table=``              the parts that a replica shows now, with their sizes
 ``GET /api/history?table=&limit=``     what happened to a table, in words, also what the log has no more
 ``GET /api/shards?table=``             which shard owns how many buckets, and what moves
+``GET /api/waits?table=``              of each partition with several parts, why they are not merged
+``GET /api/aside?table=``              what each replica keeps aside: detached parts, frozen snapshots
+``GET /api/tablets``                   the tablets that the page was told of
+``GET /api/trace``                     the trace that the page was told of
 ``GET /api/events``                    server-sent events: each new overview
 =====================================  ==================================================================================
 
@@ -33,7 +37,10 @@ from aiohttp import web
 
 from replitree.errors import BadInput, ReplitreeError, TableNotFound
 from replitree.ui import door
+from replitree.ui.aside import aside_of
+from replitree.ui.extras import Extras, read_trace
 from replitree.ui.observer import Observer
+from replitree.ui.tablets import Tablets
 
 if TYPE_CHECKING:
     from replitree.client.connection import Connection
@@ -76,12 +83,17 @@ class PageServer:
         The cluster; `close` leaves it open.
     key
         The one-time key.
+    extras
+        What else it shows.
     """
 
-    def __init__(self, connection: Connection, key: str) -> None:
+    def __init__(self, connection: Connection, key: str, extras: Extras | None = None) -> None:
         self._connection = connection
         self._door = door.Door(key)
         self._files = page_files()
+        extras = extras or Extras()
+        self._trace = extras.trace
+        self._tablets = Tablets(extras.tablets)
         self._streams: set[asyncio.Queue[dict[str, Any]]] = set()
         self._loop = asyncio.get_running_loop()
         self._observer = Observer(connection, self._publish)
@@ -97,6 +109,10 @@ class PageServer:
                 web.get("/api/parts", self._parts),
                 web.get("/api/history", self._history),
                 web.get("/api/shards", self._shards),
+                web.get("/api/waits", self._waits),
+                web.get("/api/aside", self._aside),
+                web.get("/api/tablets", self._tablets_seen),
+                web.get("/api/trace", self._trace_told),
                 web.get("/api/events", self._events),
             ]
         )
@@ -199,6 +215,22 @@ class PageServer:
         except ReplitreeError:
             self._observer.forget(name)
             raise
+
+    async def _waits(self, request: web.Request) -> web.StreamResponse:
+        return await self._of_log(request, lambda name: self._observer.view(name).waits())
+
+    async def _aside(self, request: web.Request) -> web.StreamResponse:
+        name = _text(request.query, "table")
+        return await self._read(lambda: aside_of(self._connection.hosted(name)))
+
+    async def _tablets_seen(self, _request: web.Request) -> web.StreamResponse:
+        return await self._read(self._tablets.look)
+
+    async def _trace_told(self, _request: web.Request) -> web.StreamResponse:
+        return await self._read(lambda: read_trace(self._trace))
+
+    async def _read(self, read: Callable[[], Any]) -> web.StreamResponse:
+        return _json(await asyncio.to_thread(read))
 
     async def _history(self, request: web.Request) -> web.StreamResponse:
         name, limit = _text(request.query, "table"), _number(request.query, "limit", 200)

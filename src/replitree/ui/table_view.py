@@ -11,6 +11,8 @@ Guarantees:
   `REST` times the duration of the last answer, so the page takes at most one per cent of a replica's time by that.  The
   search for the base asks for at most `SEARCH_S`.
 
+* Which replicas have the parts of an insert whose quorum is open comes from coordination, too, each time that the log is read.
+
 Absent on purpose: a copy of the rows, of the manifests, and of entries that the cleaner has removed (see `Table.history`).
 """
 
@@ -18,14 +20,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
-from replitree.client.read.table_log import MUTATE, Logged, search_back
+from replitree.client.read.table_log import Logged, search_back, words_of
 from replitree.errors import ReplicaBehind, SnapshotExpired
-from replitree.protocol.core.effects import LogIndex, Procedure
+from replitree.protocol.core import layout
+from replitree.protocol.core.effects import GetMany, LogIndex, Many, Procedure, StagingId
 from replitree.protocol.core.entries import (
     DropEntry,
     Entry,
@@ -39,7 +42,9 @@ from replitree.protocol.core.entries import (
     dropped_partitions,
     quorum_of,
 )
-from replitree.protocol.core.parts import parse_part
+from replitree.protocol.core.parts import Part, merged_part, parse_part
+from replitree.protocol.state.counted import decode_quorum
+from replitree.ui.merge_waits import WANTED, candidates_of, merge_waits
 from replitree.wire.remembered import summary_of
 
 if TYPE_CHECKING:
@@ -55,6 +60,9 @@ REST = 100.0
 
 SEARCH_S = 3.0
 """How long a base is looked for, in seconds; what was found by then is taken."""
+
+WAITS_S = 5.0
+"""The selector is asked again after so long at least, in seconds."""
 
 FRESH_S = 1.0
 """The log is read again for the next browser after so long, in seconds."""
@@ -79,13 +87,17 @@ class TableView:
         self._name = name
         self._lock = threading.Lock()
         # Of its own: an answer with all parts of a large table takes seconds, and the log does not wait for it.
-        self._parts_lock = threading.Lock()
+        self._parts_lock, self._waits_lock = threading.Lock(), threading.Lock()
         self._base: dict[str, Any] | None = None
         self._entries: list[dict[str, Any]] = []
+        self._open: dict[LogIndex, StagingId] = {}
+        self._quorums: list[dict[str, Any]] = []
         self._first = self._tail = 0
         self._read_at = float("-inf")
         self._known: dict[str, Any] | None = None
         self._asked_at = self._took_s = 0.0
+        self._waits: dict[str, Any] | None = None
+        self._waits_next = 0.0
 
     def log(self, after: int, base: int | None) -> dict[str, Any]:
         """Return the base, and the entries that a browser does not have yet.
@@ -115,6 +127,7 @@ class TableView:
                 "base": {"index": base} if is_known else self._base,
                 "is_whole": not is_known,
                 "entries": [each for each in self._entries if each["i"] >= after] if is_known else self._entries,
+                "quorums": self._quorums,
             }
 
     def parts(self) -> dict[str, Any]:
@@ -134,6 +147,31 @@ class TableView:
                 self._took_s = self._asked_at - began
             return self._known
 
+    def waits(self) -> dict[str, Any]:
+        """Return why the parts of partitions are not merged yet (`merge_waits`); the answer of a while ago if it took long.
+
+        Raises
+        ------
+        TableNotFound, CoordinationUnavailable, Unavailable
+            As of `parts`.
+        """
+        with self._waits_lock:
+            if self._waits is None or time.monotonic() >= self._waits_next:
+                columns, born = self.parts(), dict[Part, int]()
+                began = time.monotonic()
+                with self._lock:
+                    entries = tuple(self._entries)
+                for each in entries:
+                    if each["kind"] == "merge":
+                        born[merged_part(tuple(map(parse_part, each["sources"])))] = each["t"]
+                    elif each["kind"] == "get":
+                        born.update((Part(part[0], each["i"], each["i"], 0), each["t"]) for part in each["parts"])
+                found = merge_waits(candidates_of(columns, born, int(time.time() * 1000)))
+                self._waits = {"index": columns["index"], "waits": found, **WANTED}
+                ended = time.monotonic()
+                self._waits_next = ended + max(WAITS_S, REST * (ended - began))
+            return self._waits
+
     def _read(self) -> None:
         """Read what is new in the log."""
         catalog = self._connection.catalog
@@ -147,12 +185,19 @@ class TableView:
             found = catalog.run(entries_after(catalog.place(self._name), LogIndex(state.tail), self._tail))
             self._entries += [page_entry(each, self._name) for each in found]
             self._tail = state.tail
+            for each in found:
+                if isinstance(each.entry, GetEntry) and quorum_of(each.entry):
+                    self._open[each.index] = each.entry.insert
+                elif isinstance(each.entry, SettleEntry | FailEntry):
+                    self._open.pop(LogIndex(each.entry.index), None)
         self._first = state.first
+        # Replicas join an open quorum without an entry of the log.
+        self._quorums = list(catalog.run(read_quorums(catalog.place(self._name), self._open))) if self._open else []
 
     def _begin(self, first: int, tail: int) -> None:
         """Find the oldest state to begin with: the beginning of the log, or the oldest one that a replica still shows."""
         first = max(first, tail - ENTRIES_MAX)
-        self._entries = []
+        self._entries, self._open = [], {}
         if first == 0:
             self._base = columns_of((), 0)
         else:
@@ -187,6 +232,18 @@ def entries_after(table: TablePlace, end: LogIndex, after: int) -> Procedure[tup
 
     yield from search_back(table, end, take)
     return tuple(reversed(newest))
+
+
+def read_quorums(table: TablePlace, opened: Mapping[LogIndex, StagingId]) -> Procedure[tuple[dict[str, Any], ...]]:
+    """Read which replicas have the parts of the inserts whose quorum is open; an insert that was settled since is left out."""
+    paths = tuple(layout.quorum_status(table, insert) for insert in opened.values())
+    many: Many = yield GetMany(paths)
+    found = list[dict[str, Any]]()
+    for index, path, node in zip(opened, paths, many.nodes, strict=True):
+        if node is not None:
+            value = decode_quorum(node.value, path)
+            found.append({"index": index, "quorum": value.quorum, "holders": value.replicas})
+    return tuple(found)
 
 
 def columns_of(parts: Iterable[SnapshotPart], index: int) -> dict[str, Any]:
@@ -230,11 +287,7 @@ def page_entry(logged: Logged, table: str) -> dict[str, Any]:
         The table's name, with which statements are shown.
     """
     summary = summary_of(logged.entry)
-    text = summary.text
-    if summary.kind == MUTATE:
-        from replitree.storage.sql.mutation import as_statement
-
-        text = as_statement(text, table)
+    text = words_of(summary, table)
     found = {
         "i": logged.index,
         "t": logged.written_ms,

@@ -114,6 +114,10 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
         What it has to move between its disk and the table's object store; None: the table has no store.
     expiry
         What it says of the removal of rows; None: the rows of the table stay.
+    store_parts, store_bytes
+        Of `parts` and `bytes`, what lies in the table's object store; the rest has its files on the replica's own disk.
+    cached_bytes
+        Copies of what lies in the store, on the replica's disk.
     """
 
     name: str
@@ -148,6 +152,9 @@ class ReplicaStatus(msgspec.Struct, frozen=True):
     expiry: ExpiryStatus | None = None
     without_checksums: int = 0
     without_digest: int = 0
+    store_parts: int | None = None
+    store_bytes: int | None = None
+    cached_bytes: int | None = None
 
 
 class TableStatus(msgspec.Struct, frozen=True):
@@ -334,4 +341,7 @@ def _replica_status(
         expiry=expiry_in(said.get("expiry")),
         without_checksums=piece(said.get("without_checksums"), int, 0),
         without_digest=piece(said.get("without_digest"), int, 0),
+        store_parts=said.get("store_parts"),
+        store_bytes=said.get("store_bytes"),
+        cached_bytes=said.get("cached_bytes"),
     )

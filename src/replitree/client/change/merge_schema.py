@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from replitree.client.change.command import CommandResult
 from replitree.errors import BadInput
-from replitree.storage.files.names import format_path
 from replitree.storage.schema.definition import TableDefinition
-from replitree.storage.sql.evolve import AddColumn, Alter, WidenColumn
+from replitree.storage.sql.alter_text import statement
 from replitree.storage.sql.schema_union import union_by_name
 
 TRIES = 5
@@ -83,21 +82,3 @@ def schema_of(data: Any) -> pa.Schema:
     except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
         raise BadInput(f"the types of the rows can't be told: {error}; insert an Arrow table") from error
     return pa.schema([field for field in rows.schema if not pa.types.is_null(field.type)])
-
-
-def statement(alter: Alter) -> str:
-    """Return the SQL of an alter that `union_by_name` gave.
-
-    >>> statement(Alter((AddColumn("x", "int32"), WidenColumn("odd name", "int64"))))
-    'ADD COLUMN x int32, ALTER COLUMN `odd name` TYPE int64'
-    """
-    found = []
-    for change in alter.changes:
-        match change:
-            case AddColumn(name=name, type=kind, inside=inside):
-                found.append(f"ADD COLUMN {format_path((name, *inside))} {kind}")
-            case WidenColumn(name=name, type=kind, inside=inside):
-                found.append(f"ALTER COLUMN {format_path((name, *inside))} TYPE {kind}")
-            case _:
-                raise AssertionError(f"merging schemas never asks for {change}")
-    return ", ".join(found)

@@ -49,7 +49,7 @@ UNKNOWN = "unknown"
 FORGOTTEN = "not kept any more"
 """What is shown of what such an entry did."""
 
-MUTATE = str(MutateEntry.__struct_config__.tag)
+MUTATE, ALTER = str(MutateEntry.__struct_config__.tag), str(AlterEntry.__struct_config__.tag)
 
 HISTORY_MAX = 100_000
 """Entries that one call returns at most: all of them are in memory at once."""
@@ -242,12 +242,6 @@ def remembered_entry(each: Remembered, name: str) -> HistoryEntry:
 
 
 def _shown(summary: Summary, name: str, *, index: int, time: datetime | None) -> HistoryEntry:
-    command = summary.text
-    if summary.kind == MUTATE:
-        # With the expressions of SQL and their kernels, which most histories do not need.
-        from replitree.storage.sql.mutation import as_statement
-
-        command = as_statement(command, name)
     return HistoryEntry(
         index=index,
         time=time,
@@ -255,5 +249,19 @@ def _shown(summary: Summary, name: str, *, index: int, time: datetime | None) ->
         replica=summary.replica,
         rows=summary.rows,
         bytes=summary.bytes,
-        command=command,
+        command=words_of(summary, name),
     )
+
+
+def words_of(summary: Summary, name: str) -> str:
+    """Return what an entry of the table `name` does, as people would write it."""
+    # With the expressions of SQL and their kernels, which most histories do not need.
+    if summary.kind == MUTATE:
+        from replitree.storage.sql.mutation import as_statement
+
+        return as_statement(summary.text, name)
+    if summary.kind == ALTER:
+        from replitree.storage.sql.alter_text import alter_words
+
+        return alter_words(summary.text)
+    return summary.text

@@ -70,6 +70,7 @@ def status_of(table: TableReplica) -> dict[str, object]:
         ],
         "moving": table.mover.status(),
         "expiry": table.expiry.status(),
+        "cached_bytes": table.store.shared.copied_bytes,
         "old_since_s": table.old_parts.oldest_s(),
         **table.old_parts.sizes(),
         "feed_missing": feed_missing,
@@ -78,13 +79,16 @@ def status_of(table: TableReplica) -> dict[str, object]:
 
 
 def _sums(table: TableReplica, parts: tuple[str, ...]) -> dict[str, int]:
-    """Return rows, bytes, and the parts of earlier versions, of all parts."""
+    """Return rows, bytes, what lies in the object store, and the parts of earlier versions, of all parts."""
     known, began = _SUMS.get(table), time.monotonic()
     # The tuple of names is another one after every change of the parts; only sums files are made without one.
     if known is not None and known[0] is parts and began < known[1]:
         return known[2]
     manifests = [manifest_if_there(table, part) for part in parts]
+    stored = [manifest for manifest in manifests if manifest is not None and manifest.share_id is not None]
     sums = {
+        "store_parts": len(stored),
+        "store_bytes": sum(manifest.bytes for manifest in stored),
         "rows": sum(manifest.rows for manifest in manifests if manifest is not None),
         "bytes": sum(manifest.bytes for manifest in manifests if manifest is not None),
         "without_checksums": sum(_is_unsummed(table, *each) for each in zip(parts, manifests, strict=True)),

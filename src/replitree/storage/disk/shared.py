@@ -74,10 +74,13 @@ class SharedFolders:
     ----------
     objects
         The table's object store; None: its parts are on disks.
+    copied_bytes
+        Bytes of the copies, as `evict` has counted them last.
     """
 
     def __init__(self, root: Path) -> None:
         self.objects: ShareObjects | None = None
+        self.copied_bytes = 0
         self._leaving = root / "leaving"
         self._locks = tuple(threading.Lock() for _ in range(LOCKS))
         self._naming_left = threading.Lock()
@@ -250,6 +253,7 @@ class SharedFolders:
                 break
             if now - used[part] >= unused_s and not is_kept(part) and self._take_away(root / part):
                 gone += size
+        self.copied_bytes = total - gone
         return gone
 
     def lock_of(self, folder: Path) -> threading.Lock:

@@ -1,4 +1,5 @@
 // The page: which view is shown, and what the server tells meanwhile.
+import { checkerView } from './checker.js';
 import { ask, put } from './dom.js';
 import { historyView } from './history.js';
 import { overviewView } from './overview.js';
@@ -6,10 +7,11 @@ import { save } from './save.js';
 import { shardedNames, shardsView } from './shards.js';
 import { storageView } from './storage.js';
 import { tableView } from './table.js';
+import { tabletsView } from './tablets.js';
 import { esc } from './text.js';
 
 const LOOKS_MAX = 900, AGAIN_MS = 3000, OLD_S = 10;
-const VIEWS = { '': overviewView, table: tableView, history: historyView, shards: shardsView, storage: storageView };
+const VIEWS = { '': overviewView, table: tableView, history: historyView, shards: shardsView, storage: storageView, tablets: tabletsView, trace: checkerView };
 
 const main = document.getElementById('main');
 const problem = document.getElementById('problem');
@@ -33,6 +35,7 @@ function showNav() {
   const [word = ''] = location.hash.replace(/^#\//, '').split('/');
   const links = [['', 'Overview'], ['storage', 'Storage']];
   if (state.overview && shardedNames(state.overview).length) links.push(['shards', 'Shards']);
+  links.push(['tablets', 'Tablets'], ['trace', 'Trace']);
   const names = state.overview?.tables.map((each) => each.name) ?? [];
   put(document.getElementById('nav'), links.map(([to, text]) => `<a href="#/${to}"${to === word ? ' aria-current="page"' : ''}>${text}</a>`).join('')
     + (names.length ? `<label><span class="hide">Table</span><select id="jump" data-key="jump"><option value="">Table…</option>${names.map((name) => `<option${name === state.name ? ' selected' : ''}>${esc(name)}</option>`).join('')}</select></label>` : ''));
@@ -44,6 +47,8 @@ function route() {
   state.name = decodeURIComponent(name);
   state.failed = '';
   state.tableView = null;
+  state.leave?.();
+  state.leave = null;
   document.title = `${state.name || state.view.title || 'replitree'} · replitree`;
   showProblem();
   showNav();

@@ -54,17 +54,52 @@ export function mergedPart(sources) {
   );
 }
 
-// Parts of which no two share a block: for each partition an array, ascending by block.
+// What is in some parts; `values` are the areas of their rectangles, in which no part has none.
+function summed(parts) {
+  const sums = { count: parts.length, rows: 0, bytes: 0, level: 0, mutation: 0, values: { rows: 0, bytes: 0 }, levels: new Map() };
+  for (const part of parts) {
+    let level = sums.levels.get(part.level);
+    if (!level) sums.levels.set(part.level, level = { level: part.level, count: 0, rows: 0, bytes: 0, mutation: 0, values: { rows: 0, bytes: 0 } });
+    for (const sum of [sums, level]) {
+      sum.rows += part.rows;
+      sum.bytes += part.bytes;
+      sum.values.rows += Math.max(1, part.rows);
+      sum.values.bytes += Math.max(1, part.bytes);
+      if (part.mutation > sum.mutation) sum.mutation = part.mutation;
+    }
+    level.count += 1;
+    if (part.level > sums.level) sums.level = part.level;
+  }
+  return sums;
+}
+
+// Parts of which no two share a block: for each partition an array, ascending by block.  A copy shares the arrays and the sums
+// with its original; whichever changes a partition first takes an array of its own.
 export class PartSet {
+  #own = new Set();
+  #sums = new Map();
+  #names = null;
+
   constructor(parts = []) {
     this.partitions = new Map();
     this.length = 0;
     this.replace([], parts);
   }
 
+  copy() {
+    const made = new PartSet();
+    made.partitions = new Map(this.partitions);
+    made.length = this.length;
+    made.#sums = new Map(this.#sums);
+    made.#names = this.#names?.slice() ?? null;
+    this.#own = new Set();
+    return made;
+  }
+
   // Partitions ascending, as in the names of parts.
   names() {
-    return [...this.partitions.keys()].sort();
+    this.#names ??= [...this.partitions.keys()].sort();
+    return this.#names;
   }
 
   all() {
@@ -73,6 +108,18 @@ export class PartSet {
 
   in(partition) {
     return partition === EVERY_PARTITION ? this.all() : this.partitions.get(partition) ?? [];
+  }
+
+  // Counts, rows and bytes of a partition and of each level in it; summed once after each change.
+  sumsOf(partition) {
+    let sums = this.#sums.get(partition);
+    if (!sums) this.#sums.set(partition, sums = summed(this.partitions.get(partition) ?? []));
+    return sums;
+  }
+
+  // Sizes of parts have changed: sums are taken anew.
+  forgetSums() {
+    this.#sums.clear();
   }
 
   // The number of parts whose first block is at most `block`.
@@ -116,20 +163,32 @@ export class PartSet {
     for (const part of removed) of(part).removed.add(part.min);
     for (const part of added) of(part).added.push(part);
     for (const [partition, change] of changes) {
-      const parts = this.partitions.get(partition) ?? [];
+      let parts = this.partitions.get(partition) ?? [];
       if (change.removed.size + change.added.length <= 16) {
+        if (!this.#own.has(partition)) parts = parts.slice();
         for (const min of change.removed) parts.splice(PartSet.place(parts, min) - 1, 1);
         for (const part of change.added) parts.splice(PartSet.place(parts, part.min), 0, part);
-        this.#keep(partition, parts);
       } else {
         const left = parts.filter((part) => !change.removed.has(part.min));
-        this.#keep(partition, [...left, ...change.added].sort((a, b) => a.min - b.min));
+        parts = [...left, ...change.added].sort((a, b) => a.min - b.min);
       }
+      this.#keep(partition, parts);
     }
   }
 
   #keep(partition, parts) {
+    const was = this.partitions.has(partition);
+    this.#sums.delete(partition);
+    this.#own.add(partition);
     if (parts.length) this.partitions.set(partition, parts); else this.partitions.delete(partition);
+    if (this.#names === null || was === parts.length > 0) return;
+    // A sorted array of 10^5 names is changed faster than it is sorted.
+    let low = 0, high = this.#names.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.#names[middle] < partition) low = middle + 1; else high = middle;
+    }
+    if (was) this.#names.splice(low, 1); else this.#names.splice(low, 0, partition);
   }
 }
 
@@ -219,7 +278,10 @@ export function partsOf(columns) {
   ));
 }
 
-// A table at a position of its log.  A step applies one entry or takes it back; its change is computed once.
+const KEPT_MAX = 48, KEPT_STEP = 256;
+
+// A table at a position of its log.  A step applies one entry or takes it back; its change is computed once.  On its way the
+// machine keeps copies of the parts, at most `KEPT_MAX`, so that a jump goes over few entries.
 export class TimeMachine {
   constructor(base) {
     this.base = base.index;
@@ -230,6 +292,8 @@ export class TimeMachine {
     this.changes = [];
     this.openedBefore = [];
     this.applied = 0;
+    this.kept = [{ applied: 0, parts: this.parts.copy(), opened: [] }];
+    this.keptStep = KEPT_STEP;
   }
 
   get tail() {
@@ -240,12 +304,21 @@ export class TimeMachine {
     for (const entry of entries) if (entry.i >= this.tail) this.entries.push(entry);
   }
 
-  // Goes to the parts of fold(log[0:n]).
-  seek(n) {
-    while (this.applied < this.entries.length && this.entries[this.applied].i < n) this.#forward();
-    while (this.applied > 0 && this.entries[this.applied - 1].i >= n) this.#back();
-    this.position = Math.max(this.base, n);
-    return this.parts;
+  // Goes to the parts of fold(log[0:n]), over at most `most` entries; whether it is there.
+  seek(n, most = Infinity) {
+    const target = this.#placeOf(n);
+    const near = this.#nearest(target);
+    if (Math.abs(near.applied - target) + 1 < Math.abs(this.applied - target)) {
+      this.parts = near.parts.copy();
+      this.opened = near.opened;
+      this.applied = near.applied;
+    }
+    let left = most;
+    for (; this.applied < target && left > 0; left--) this.#forward();
+    for (; this.applied > target && left > 0; left--) this.#back();
+    const isThere = this.applied === target;
+    this.position = isThere ? Math.max(this.base, n) : this.applied ? this.entries[this.applied - 1].i + 1 : this.base;
+    return isThere;
   }
 
   // Whether the size of a part that is there is a sum only.
@@ -255,12 +328,22 @@ export class TimeMachine {
 
   // Takes over the sizes that a replica has told of parts, from the columns of `partsOf`.
   measure(columns) {
-    const known = new Map(partsOf(columns).map((part) => [part.name, part]));
-    const note = (part) => {
-      const found = known.get(part.name);
-      if (found && !part.isExact) Object.assign(part, { rows: found.rows, bytes: found.bytes, isExact: true });
-    };
-    for (const { added } of this.changes) added.forEach(note);
+    const wanted = new Map();
+    for (const { added } of this.changes) {
+      for (const part of added) {
+        if (part.isExact) continue;
+        const { name } = part, same = wanted.get(name);
+        if (same) same.push(part); else wanted.set(name, [part]);
+      }
+    }
+    if (!wanted.size) return;
+    (columns.min ?? []).forEach((min, i) => {
+      // Only merges and mutations make parts whose sizes are not in the log.
+      if (!columns.level[i] && !columns.mutation[i]) return;
+      const name = new Part(columns.partitions[columns.partition[i]], min, columns.max[i], columns.level[i], columns.mutation[i]).name;
+      for (const part of wanted.get(name) ?? []) Object.assign(part, { rows: columns.rows[i], bytes: columns.bytes[i], isExact: true });
+    });
+    for (const { parts } of [this, ...this.kept]) parts.forgetSums();
   }
 
   // What the entry at a place of `entries` has changed; undefined until `seek` has gone over it.
@@ -268,16 +351,44 @@ export class TimeMachine {
     return this.changes[place];
   }
 
+  // How many entries are below a position.
+  #placeOf(n) {
+    let low = 0, high = this.entries.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.entries[middle].i < n) low = middle + 1; else high = middle;
+    }
+    return low;
+  }
+
+  #nearest(target) {
+    const distance = (each) => Math.abs(each.applied - target);
+    return this.kept.reduce((best, each) => (distance(each) < distance(best) ? each : best));
+  }
+
+  #keep() {
+    const last = this.kept[this.kept.length - 1].applied;
+    // A copy of a table with many partitions costs as much as many entries.
+    if (this.applied - last < Math.max(this.keptStep, this.parts.partitions.size / 16)) return;
+    this.kept.push({ applied: this.applied, parts: this.parts.copy(), opened: this.opened });
+    if (this.kept.length > KEPT_MAX) {
+      this.kept = this.kept.filter((_, at) => at % 2 === 0);
+      this.keptStep *= 2;
+    }
+  }
+
   #forward() {
     const place = this.applied++;
     const entry = this.entries[place];
-    if (this.changes.length === place) {
+    const isNew = this.changes.length === place;
+    if (isNew) {
       this.openedBefore.push(this.opened);
       this.changes.push(changeOf(this.parts, entry, this.opened));
     }
     const { removed, added } = this.changes[place];
     this.parts.replace(removed, added);
     this.opened = openAfter(this.opened, entry);
+    if (isNew) this.#keep();
   }
 
   #back() {

@@ -2,8 +2,20 @@
 import { ask, put } from './dom.js';
 import { esc, groupOf, many, number, size, table } from './text.js';
 
+// What the text of some kinds leaves out.
+const WORDS = {
+  settle: (text) => `the quorum of ${text} is complete`,
+  fail: (text) => `${text} is taken back: its quorum was not complete in time`,
+  lost: (text) => `part ${text} is empty from here on: no replica has its rows`,
+  roll: () => 'the log goes on below a fresh parent',
+  storage: (text) => (text.startsWith('keeps') ? text : `rows belong in ${text}`),
+  rewrite: (text) => `rewrites ${text || 'nothing'}`,
+};
+
 // A merge names its sources: of many only the first and the last one.
 function command(each) {
+  if (WORDS[each.kind]) return `<span class="command">${esc(WORDS[each.kind](each.command))}</span>`;
+  if (each.kind === 'get') return `<span class="command">${esc(each.command || 'inserts')} <small>${esc((each.ids ?? []).join(', '))}</small></span>`;
   const text = each.command || (each.ids ?? []).join(', '), names = text.split(', ');
   if (each.kind !== 'merge' || names.length < 4) return `<span class="command">${esc(text)}</span>`;
   return `<span class="command" title="${esc(text)}">${esc(names[0])} … ${esc(names[names.length - 1])}, ${many(names.length, 'part')}</span>`;

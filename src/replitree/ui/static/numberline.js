@@ -51,6 +51,15 @@ function bars(entries, from, scale) {
   return GROUPS.map(({ name }) => (paths.get(name) ? `<path class="g-${name}" d="${paths.get(name)}"/>` : '')).join('');
 }
 
+// Whether a replica has the parts of an insert whose quorum is open, on its lane.
+function holds(replica, y, quorums, scale) {
+  return quorums.map(({ index, quorum, holders }) => {
+    const has = holders.includes(replica.name);
+    const says = `insert ${number(index)}: ${replica.name} ${has ? 'has its parts' : 'has not got its parts yet'}; ${number(holders.length)} of ${number(quorum)} have them`;
+    return `<g><title>${esc(says)}</title><circle class="hold ${has ? 'has' : 'lacks'}" cx="${scale.x(index + 0.5).toFixed(1)}" cy="${y + 11}" r="5"/>${has ? `<path class="tick" d="M${(scale.x(index + 0.5) - 2.5).toFixed(1)} ${y + 11}l2 2.2l3.4 -4.4"/>` : ''}</g>`;
+  }).join('');
+}
+
 function lane(replica, y, from, to, scale) {
   const pointer = replica.log_pointer ?? from;
   const done = Math.min(replica.index ?? pointer - replica.queue, pointer);
@@ -78,9 +87,10 @@ function axis(from, to, y, scale) {
   }).join('')}`;
 }
 
-// state: {entries, from, to, first, replicas, opened, position}; width in pixels.
+// state: {entries, from, to, replicas, opened, quorums, position}; width in pixels.  opened: inserts whose quorum is open;
+// quorums: which replicas have their parts, as far as that is known.
 export function numberLine(state, width) {
-  const { entries, from, to, replicas, opened = [], position = null } = state;
+  const { entries, from, to, replicas, opened = [], quorums = [], position = null } = state;
   const scale = scaleOf({ from, to, width });
   const lanes = TOP + BARS + AXIS;
   const height = lanes + replicas.length * LANE + 6;
@@ -92,7 +102,7 @@ export function numberLine(state, width) {
   const cursor = position === null ? '' : `<g class="cursor" transform="${cursorAt(position, scale)}"><line x1="0" x2="0" y1="${TOP}" y2="${height - 4}"/><path d="M0 ${TOP + 1}l-5 -8h10z"/></g>`;
   return `<svg class="line" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${esc(says)}"><defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect class="hatch-back" width="6" height="6"/><rect class="hatch-line" width="2.5" height="6"/></pattern></defs><text class="name" x="4" y="${TOP + BARS - 4}">entries</text>${
     bars(entries, from, scale)}${axis(from, to, TOP + BARS, scale)}${rings.join('')}${
-    replicas.map((replica, at) => lane(replica, lanes + at * LANE, from, to, scale)).join('')}${cursor}</svg>`;
+    replicas.map((replica, at) => lane(replica, lanes + at * LANE, from, to, scale) + holds(replica, lanes + at * LANE, quorums, scale)).join('')}${cursor}</svg>`;
 }
 
 // The line of a card: how far each replica is, and nothing else.
