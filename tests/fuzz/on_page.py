@@ -2,6 +2,8 @@
 
 The cookie is put in where an input has its place-holder.  A finding is: a 500, a log line of a defect, the cluster's token in
 an answer, an answer without the headers that keep browsers safe, and a server that does not answer afterwards.
+
+Target: the answer of a process whose address the page was told to be a candidate's.
 """
 
 from __future__ import annotations
@@ -13,9 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from replitree.ui.door import HEADERS
+from replitree.ui.extras import Extras
+from replitree.ui.tablets import read_status
 from tests.fuzz.mutate import Shape
 from tests.fuzz.on_http import ALIVE_EVERY, ANSWER_S_MAX, PLACE, Kept, exchange, status_in
-from tests.fuzz.target import Read, Target
+from tests.fuzz.target import Read, Target, reads
 from tests.replica.inprocess import TOKEN, InProcessCluster
 from tests.ui.pages import KEY, page_of
 
@@ -28,7 +32,9 @@ def _page(folder: Path) -> Iterator[Read]:
     cluster.create_table()
     kept, sent = Kept(), [0]
     logging.getLogger().addHandler(kept)
-    with cluster.connect() as connection, page_of(connection) as page:
+    extras = Extras((str(folder), "http://127.0.0.1:1"), folder / "trace.json")
+    (folder / "trace.json").write_text('{"trace": []}', encoding="utf-8")
+    with cluster.connect() as connection, page_of(connection, extras) as page:
         address, cookie = ("127.0.0.1", page.port), page.enter().cookie.encode()
         alive = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: " + cookie + b"\r\n\r\n"
         assert status_in(exchange(address, alive, ANSWER_S_MAX)) == 200
@@ -52,4 +58,12 @@ def _page(folder: Path) -> Iterator[Read]:
         yield one
 
 
-TARGETS = (Target("page-head", _page, (), Shape.LINES, share=40, cpu_s_max=20.0),)
+def _candidate(data: bytes) -> bool:
+    """Read what a process at the address of a candidate answers."""
+    return not read_status("http://127.0.0.1:1", 200, data).problem
+
+
+TARGETS = (
+    Target("page-head", _page, (), Shape.LINES, share=40, cpu_s_max=20.0),
+    Target("page-candidate", reads(_candidate), (), Shape.JSON, share=200),
+)

@@ -1,33 +1,41 @@
-"""Measure the page: ``python -m tests.ui.measure --parts 100000 --entries 10000 [--dir FOLDER] [--watch SECONDS]``.
+"""Measure the page: ``python -m tests.ui.measure --parts 100000 --entries 10000 [--dir FOLDER] [--record FILE]``.
 
 It fills a table of a cluster with one replica, insert by insert and without merges, opens it in a Chromium, and prints
 
-* what the replica costs while one browser looks: its CPU time over the watched seconds, and without a browser, for comparison;
 * when the browser has painted first, and when the whole picture is there, after a fresh load;
-* how long a step of the time machine takes, from the key to the end of the next frame, near the end and across the whole log.
+* how long a step of the time machine takes, from the key to the end of the second next frame, near the end and across the whole
+  log; and how long the page's thread was busy with it, in CPU time, on which other work of the machine has less influence;
+* what the replica costs while one browser looks: its CPU time with the table open and without a page, in turn.
 
-With ``--dir`` the cluster stays there, and is measured again without being filled.
+With ``--dir`` the cluster stays there, and is measured again without being filled.  ``--record`` adds a line of JSON to a file.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
+import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+from playwright.sync_api import CDPSession, sync_playwright
 from playwright.sync_api import Page as Tab
-from playwright.sync_api import sync_playwright
 
 from replitree.client.cluster import LocalCluster
 from replitree.client.connection import connect
 from replitree.client.table import Table
+from tests.project.source import ROOT
 from tests.ui.pages import KEY, Page, page_of
 from tests.ui.test_page_system import CHROMIUM
 
 TABLE = "t"
+STEPS = 20
+"""Steps of the time machine that are timed."""
+
 STEP = """(position) => new Promise((done) => {
   const slider = document.querySelector('[data-part=slider]');
   const began = performance.now();
@@ -56,10 +64,10 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def cost(pid: int, seconds: float) -> float:
+def share(tab: Tab, pid: int, seconds: float) -> float:
     """Return the share of a core that a process takes from now on, in per cent."""
     before, began = cpu_s(pid), time.monotonic()
-    time.sleep(seconds)
+    tab.wait_for_timeout(1000 * seconds)
     return 100 * (cpu_s(pid) - before) / (time.monotonic() - began)
 
 
@@ -67,32 +75,63 @@ def open_table(tab: Tab, page: Page) -> None:
     """Show the table, and return when its parts are drawn."""
     tab.goto("about:blank")
     tab.goto(f"http://127.0.0.1:{page.port}/#/table/{TABLE}")
-    tab.locator("svg.map").wait_for(timeout=120_000)
+    tab.locator("svg.map").wait_for(timeout=300_000)
 
 
-def measure(page: Page, pid: int, seconds: float) -> None:
-    """Print the figures."""
-    print(f"replica without a browser: {cost(pid, seconds):.2f} % of a core over {seconds:.0f} s")
+def busy_s(session: CDPSession) -> float:
+    """Return the CPU time of all tasks of the page's thread until now, in seconds."""
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
+
+
+def steps(tab: Tab, session: CDPSession, positions: list[int | None]) -> dict[str, float]:
+    """Go to each position, None being one entry back; return how long that took, in milliseconds."""
+    took, busy = list[float](), list[float]()
+    for position in positions:
+        before = busy_s(session)
+        took.append(float(tab.evaluate(STEP, position)))
+        busy.append(1000 * (busy_s(session) - before))
+    found = {"median_ms": statistics.median(took), "worst_ms": max(took)}
+    found |= {"busy_median_ms": statistics.median(busy), "busy_worst_ms": max(busy)}
+    return {name: round(value, 1) for name, value in found.items()}
+
+
+def measure(page: Page, pid: int, seconds: float, rounds: int) -> dict[str, Any]:
+    """Return the figures."""
+    found: dict[str, Any] = {"first_paint_ms": [], "parts_drawn_ms": []}
     with sync_playwright() as playwright:
         tab = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]).new_page()
+        session = tab.context.new_cdp_session(tab)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
         tab.goto(f"http://127.0.0.1:{page.port}/?key={KEY.replace(' ', '+')}")
-        tab.locator(".card").wait_for(timeout=120_000)
-        for attempt in ("first", "second", "third"):
+        tab.locator(".card").wait_for(timeout=300_000)
+        for _ in range(3):
             began = time.monotonic()
             open_table(tab, page)
-            whole = time.monotonic() - began
-            print(
-                f"{attempt} load: first paint after {tab.evaluate(PAINT):.0f} ms, parts drawn after {whole * 1000:.0f} ms"
-            )
-        tab.wait_for_timeout(20_000)
+            found["parts_drawn_ms"].append(round(1000 * (time.monotonic() - began)))
+            found["first_paint_ms"].append(round(tab.evaluate(PAINT)))
         tail = int(tab.locator("[data-part=slider]").get_attribute("max") or 0)
-        for name, positions in (
-            ("one entry back", [None] * 20),
-            ("anywhere", [tail * (7 * at % 20) // 20 for at in range(20)]),
-        ):
-            took = [float(tab.evaluate(STEP, position)) for position in positions]
-            print(f"{name}: median {statistics.median(took):.0f} ms, worst of {len(took)} {max(took):.0f} ms")
-        print(f"replica while a browser looks: {cost(pid, seconds):.2f} % of a core over {seconds:.0f} s")
+        found["one_entry_back"] = steps(tab, session, [None] * STEPS)
+        found["anywhere"] = steps(tab, session, [tail * (7 * at % STEPS) // STEPS for at in range(STEPS)])
+        shares: dict[str, list[float]] = {"without": [], "with": []}
+        for _ in range(rounds):
+            tab.goto("about:blank")
+            # What was asked for a moment ago is answered.
+            tab.wait_for_timeout(5000)
+            shares["without"].append(share(tab, pid, seconds))
+            open_table(tab, page)
+            tab.wait_for_timeout(5000)
+            shares["with"].append(share(tab, pid, seconds))
+    more = [page_too - alone for alone, page_too in zip(shares["without"], shares["with"], strict=True)]
+    found["replica_percent_of_core"] = {name: [round(each, 2) for each in values] for name, values in shares.items()}
+    found["page_percent_of_core"] = round(statistics.median(more), 2)
+    return found
+
+
+def commit() -> str:
+    """Return the commit that is measured."""
+    git = ("git", "rev-parse", "--short", "HEAD")
+    return subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def main() -> None:
@@ -102,6 +141,8 @@ def main() -> None:
     parser.add_argument("--entries", type=int, default=10_000)
     parser.add_argument("--dir", type=Path, default=None)
     parser.add_argument("--watch", type=float, default=60.0, help="seconds over which the replica's CPU time is taken")
+    parser.add_argument("--rounds", type=int, default=3, help="how often it is taken with and without the page")
+    parser.add_argument("--record", type=Path, default=None, help="a file that gets a line with the figures")
     asked = parser.parse_args()
     keep = {"min_replicated_logs_to_keep": 2 * asked.entries, "max_replicated_logs_to_keep": 4 * asked.entries}
     with (
@@ -116,7 +157,19 @@ def main() -> None:
         cluster.table(TABLE).pause_merges()
         (process,) = cluster.processes
         with connect(cluster.folder) as connection, page_of(connection) as page:
-            measure(page, process.pid, asked.watch)
+            figures = measure(page, process.pid, asked.watch, asked.rounds)
+    figures = {
+        "command": f"python -m tests.ui.measure --parts {asked.parts} --entries {asked.entries}",
+        "commit": commit(),
+        "machine": f"{os.cpu_count()} cores, beside other work, load {os.getloadavg()[1]:.0f}",
+        "parts": asked.parts,
+        "entries": asked.entries,
+        **figures,
+    }
+    print(json.dumps(figures, indent=1))
+    if asked.record is not None:
+        with asked.record.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(figures) + "\n")
 
 
 if __name__ == "__main__":

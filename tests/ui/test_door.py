@@ -11,7 +11,17 @@ from replitree.ui.door import HEADERS
 from tests.replica.inprocess import TOKEN, InProcessCluster
 from tests.ui.pages import KEY, Page
 
-PATHS = ("/", "/static/app.js", "/api/overview", "/api/log?table=t", "/api/events", "/nothing", "/static/../../door.py")
+PATHS = (
+    "/",
+    "/static/app.js",
+    "/api/overview",
+    "/api/log?table=t",
+    "/api/events",
+    "/api/tablets",
+    "/api/trace",
+    "/nothing",
+    "/static/../../door.py",
+)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -114,7 +124,18 @@ def test_the_token_is_in_no_answer(page: Page, cluster: InProcessCluster) -> Non
     page.enter()
     with page.events() as events:
         told = str(next(events))
-    for path in ("/", "/api/overview", "/api/looks", "/api/log?table=t", "/api/parts?table=t", "/api/history?table=t"):
+    for path in (
+        "/",
+        "/api/overview",
+        "/api/looks",
+        "/api/log?table=t",
+        "/api/parts?table=t",
+        "/api/history?table=t",
+        "/api/waits?table=t",
+        "/api/aside?table=t",
+        "/api/tablets",
+        "/api/trace",
+    ):
         answer = page.ask(path)
         assert answer.status == 200
         assert TOKEN not in answer.body.decode() + str(answer.headers) + told

@@ -70,3 +70,40 @@ def test_a_base_is_gone_on_from() -> None:
     parts = """(() => { const machine = new TimeMachine(columns); machine.append([merge]); machine.seek(8);
     return machine.parts.all().map((part) => [part.name, part.rows, part.bytes]); })()"""
     assert evaluate(parts, columns=columns, merge=merge) == [["a_0_2_2", 30, 300], ["b_3_3_0_5", 4, 40]]
+
+
+def test_copies_that_a_long_log_keeps_change_no_state() -> None:
+    """Jumps begin at copies, which share arrays with the parts that go on: the parts are those of single steps everywhere."""
+    jumps = """(() => { let seed = 7;
+    const random = () => (seed = (seed * 48271) % 2147483647) / 2147483647;
+    const inserted = (i) => [['p' + i % 7, 1, 10], ['q' + i, 1, 10]];
+    const entries = Array.from({length: 3000}, (_, i) => ({i, kind: 'get', drops: [], parts: inserted(i)}));
+    for (let at = 40; at < 3000; at += 40) entries[at] = {i: at, kind: 'mutate', partition: 'p' + at % 7};
+    for (let at = 60; at < 3000; at += 300) entries[at] = {i: at, kind: 'drop', partition: 'p1', min: null, max: null};
+    const stepwise = new TimeMachine({index: 0}), jumping = new TimeMachine({index: 0});
+    stepwise.append(entries); jumping.append(entries);
+    const told = (machine) => JSON.stringify([machine.parts.length, machine.parts.names().length,
+      machine.parts.all().map((part) => part.name), machine.parts.names().map((name) => machine.parts.sumsOf(name).bytes)]);
+    const states = [];
+    for (let at = 0; at <= 3000; at++) { stepwise.seek(at); if (at % 100 === 0) states.push(told(stepwise)); }
+    const wrong = [];
+    for (let turn = 0; turn < 120; turn++) {
+      const at = Math.floor(random() * 31);
+      // Not all at once: a browser goes over some entries in each frame.
+      while (!jumping.seek(100 * at, 90 + turn)) { /* goes on */ }
+      if (told(jumping) !== states[at]) wrong.push(100 * at);
+    }
+    return [wrong, jumping.kept.length > 3]; })()"""
+    assert evaluate(jumps) == [[], True]
+
+
+def test_sizes_that_a_replica_tells_reach_copies_and_sums() -> None:
+    told = """(() => { const machine = new TimeMachine({index: 0});
+    machine.append([{i: 0, kind: 'get', drops: [], parts: [['a', 1, 10]]},
+      {i: 1, kind: 'get', drops: [], parts: [['a', 1, 10]]},
+      {i: 2, kind: 'merge', sources: ['a_0_0_0', 'a_1_1_0']}]);
+    machine.seek(3);
+    const before = [machine.isEstimated, machine.parts.sumsOf('a').bytes];
+    machine.measure({partitions: ['a'], partition: [0], min: [0], max: [1], level: [1], mutation: [0], rows: [2], bytes: [13]});
+    return [before, [machine.isEstimated, machine.parts.sumsOf('a').bytes]]; })()"""
+    assert evaluate(told) == [[True, 20], [False, 13]]

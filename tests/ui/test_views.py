@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from replitree.client.insert.terms import InsertResult
 from replitree.errors import CoordinationUnavailable
+from replitree.protocol.core import effects as fx
+from replitree.protocol.core import layout
+from replitree.protocol.core.layout import Replica, TablePlace
+from replitree.protocol.membership.table import join_table
+from replitree.ui.extras import Extras
 from replitree.ui.observer import Observer
-from tests.replica.inprocess import InProcessCluster, rows
+from tests.replica.inprocess import ROOT, InProcessCluster, rows
 from tests.ui.engine import evaluate
-from tests.ui.pages import Page
+from tests.ui.pages import Page, page_of
 from tests.waiting import wait_for
 
 FOLDED = """(() => { const machine = new TimeMachine(log.base); machine.append(log.entries); machine.seek(machine.tail);
@@ -134,3 +142,93 @@ def test_history_is_that_of_the_table(page: Page, filled: InProcessCluster) -> N
     history = page.enter().ask("/api/history?table=t&limit=3").json
     assert [each["kind"] for each in history][:2] == ["get", "mutate"]
     assert "DELETE" in history[1]["command"].upper()
+
+
+def test_alters_are_in_words_in_the_log_and_in_the_history(page: Page, filled: InProcessCluster) -> None:
+    with filled.connect() as connection:
+        connection.table("t").alter("ADD COLUMN note string DEFAULT 'none'")
+    page.enter()
+    said = "ADD COLUMN note string DEFAULT 'none'"
+    assert page.ask("/api/log?table=t").json["entries"][-1]["text"] == said
+    assert page.ask("/api/history?table=t&limit=1").json[0]["command"] == said
+
+
+def test_who_has_the_parts_of_an_open_quorum_is_told(page: Page, cluster: InProcessCluster) -> None:
+    third = Replica(TablePlace(layout.table_path(ROOT, "t")), "r3")
+    cluster.run(join_table(third))
+    # The third replica is active and pulls nothing, so a quorum of three stays open.
+    taken = cluster.admin.perform(fx.Commit(fx.Create(layout.is_active(third), b"", ephemeral=True)))
+    assert isinstance(taken, fx.Applied)
+    ended: list[InsertResult] = []
+
+    def insert() -> None:
+        with cluster.connect() as connection:
+            ended.append(connection.table("t").insert(rows(0), quorum=3, quorum_timeout_s=300.0, timeout_s=300.0))
+
+    thread = threading.Thread(target=insert, daemon=True)
+    thread.start()
+    page.enter()
+
+    def quorums() -> list[dict[str, Any]]:
+        found = page.ask("/api/log?table=t").json["quorums"]
+        assert isinstance(found, list)
+        return found
+
+    wait_for(lambda: [each["holders"] for each in quorums()] == [["r1", "r2"]], "two replicas have joined the quorum")
+    assert [(each["index"], each["quorum"]) for each in quorums()] == [(0, 3)]
+    gone = cluster.admin.perform(fx.Commit(fx.Delete(layout.is_active(third), fx.Version(0))))
+    assert isinstance(gone, fx.Applied)
+    cluster.add("r3")
+    thread.join()
+    assert ended[0].settled is not None
+    assert quorums() == []
+
+
+def test_the_selector_says_why_parts_are_not_merged(page: Page, filled: InProcessCluster) -> None:
+    page.enter()
+    found = page.ask("/api/waits?table=t").json
+    (waits,) = found["waits"]
+    assert (waits["partition"], waits["parts"], waits["chosen"]) == ("all", 2, 0)
+    assert 1.0 < waits["fan_in"] <= 2.0
+    assert (found["fan_in_max"], found["parts_calm"]) == (16.0, 12)
+    assert page.ask("/api/waits?table=no").status == 404
+
+
+def test_what_is_kept_aside_is_summed_up_by_replica(page: Page, filled: InProcessCluster) -> None:
+    with filled.connect() as connection:
+        table = connection.table("t")
+        frozen = table.freeze("before", "for a test")
+        table.detach_partition("all")
+    filled.wait_alike()
+    page.enter()
+
+    def aside() -> dict[str, Any]:
+        found = page.ask("/api/aside?table=t").json
+        assert found["silent"] == {}
+        return dict(found["replicas"])
+
+    wait_for(
+        lambda: {name for name, each in aside().items() if each["detached_parts"]} == {"r1", "r2"}, "both have detached"
+    )
+    assert {name: each["snapshots"] for name, each in aside().items() if each["snapshots"]} == {frozen.replica: 1}
+    assert aside()[frozen.replica]["frozen_bytes"] == frozen.bytes
+
+
+def test_a_trace_is_read_anew_and_what_is_none_is_refused(cluster: InProcessCluster, tmp_path: Path) -> None:
+    file = tmp_path / "trace.json"
+    file.write_text("{}")
+    with cluster.connect() as connection, page_of(connection, Extras((), file)) as page:
+        page.enter()
+        assert page.ask("/api/trace").json == {"name": "trace.json", "text": "{}"}
+        file.write_text('{"trace": []}')
+        assert page.ask("/api/trace").json["text"] == '{"trace": []}'
+        file.write_bytes(b"\xff\xfe")
+        assert page.ask("/api/trace").status == 400
+        file.unlink()
+        assert "can't read the trace" in page.ask("/api/trace").json["error"]
+
+
+def test_tablets_and_a_trace_that_no_operator_named_are_empty(page: Page) -> None:
+    page.enter()
+    assert page.ask("/api/tablets").json == {"candidates": [], "groups": []}
+    assert page.ask("/api/trace").json == {"name": "", "text": ""}

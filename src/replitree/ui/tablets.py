@@ -13,7 +13,6 @@ Absent on purpose: commands, snapshots, repair.
 from __future__ import annotations
 
 import http.client
-import json
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +23,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from replitree.decoding import json_decoder
 from replitree.errors import ReplitreeError
 from replitree.tablet.members.folders import read_group
 from replitree.tablet.members.inspection import inspect, look_at
@@ -36,20 +36,32 @@ ASKED_AT_ONCE = 8
 
 GROUP_S, REST = 10.0, 100.0
 
-TOLD = (
-    "machine",
-    "role",
-    "generation",
-    "step",
-    "confirmed",
-    "snapshot",
-    "commands",
-    "is_mended",
-    "away",
-    "failures",
-    "reason",
-)
-"""What the page takes of a candidate's answer."""
+
+class CandidateStatus(msgspec.Struct, frozen=True):
+    """What the page takes of a candidate's answer; the names are those of `replitree.machines.service`.
+
+    Attributes
+    ----------
+    url, problem
+        Its address, and why it does not answer; empty: it does.
+    """
+
+    url: str = ""
+    problem: str = ""
+    machine: str = ""
+    role: str = ""
+    generation: int | None = None
+    step: int | None = None
+    confirmed: int | None = None
+    snapshot: str | None = None
+    commands: int | None = None
+    is_mended: bool | None = None
+    away: tuple[int, ...] = ()
+    failures: int = 0
+    reason: str | None = None
+
+
+_decode = json_decoder(CandidateStatus).decode
 
 
 class Tablets:
@@ -104,7 +116,7 @@ class _Group:
         return {"report": plain, "members": members, "write": looked.quorum.write}
 
 
-def ask_candidate(url: str) -> dict[str, Any]:
+def ask_candidate(url: str) -> CandidateStatus:
     """Return what a candidate says of itself; `problem` says why it does not.
 
     Parameters
@@ -113,19 +125,26 @@ def ask_candidate(url: str) -> dict[str, Any]:
         As ``http://127.0.0.1:8301``.
     """
     address = urlsplit(url)
-    problem: object
     try:
         with closing(
             http.client.HTTPConnection(address.hostname or "", address.port, timeout=PATIENCE_S)
         ) as connection:
             connection.request("GET", "/status")
             answer = connection.getresponse()
-            said = json.loads(answer.read(ANSWER_BYTES_MAX))
-        if answer.status == http.client.OK and isinstance(said, dict):
-            return {"url": url, "problem": "", **{name: said[name] for name in TOLD if name in said}}
-        problem = f"it answers with status {answer.status}, and is no candidate of a tablet"
+            return read_status(url, answer.status, answer.read(ANSWER_BYTES_MAX))
     except ConnectionRefusedError:
         problem = "no process listens there"
-    except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
-        problem = f"it does not answer as a candidate does: {str(error) or type(error).__name__}"
-    return {"url": url, "problem": str(problem)}
+    except (OSError, http.client.HTTPException) as error:
+        problem = f"it does not answer: {str(error) or type(error).__name__}"
+    return CandidateStatus(url, problem=problem)
+
+
+def read_status(url: str, status: int, body: bytes) -> CandidateStatus:
+    """Return what an answer to ``GET /status`` says; `problem` when it is not a candidate's."""
+    try:
+        if status == http.client.OK:
+            return msgspec.structs.replace(_decode(body), url=url, problem="")
+        problem = f"it answers with status {status}, and is no candidate of a tablet"
+    except (msgspec.MsgspecError, RecursionError) as error:
+        problem = f"it does not answer as a candidate does: {error}"
+    return CandidateStatus(url, problem=problem)

@@ -10,8 +10,8 @@ const role = (each) => (each.problem ? chip('down') : `<span class="chip s-${ROL
 
 function candidateRows(candidates) {
   return candidates.map((each) => [
-    { html: `<code class="kind">${esc(each.url)}</code>` }, each.machine ?? '–', { html: role(each) }, number(each.generation), number(each.step), number(each.confirmed),
-    each.snapshot ?? '–', number(each.commands), each.away?.length ? each.away.map((member) => `member ${member}`).join(', ') : each.role === 'leader' ? 'none' : '–',
+    { html: `<code class="kind">${esc(each.url)}</code>` }, each.machine || '–', { html: role(each) }, number(each.generation), number(each.step), number(each.confirmed),
+    each.snapshot ?? '–', number(each.commands), each.away.length ? each.away.map((member) => `member ${member}`).join(', ') : each.role === 'leader' ? 'none' : '–',
     each.problem || each.reason || (each.failures ? `not elected ${many(each.failures, 'time')}` : each.is_mended === false ? 'members lack entries; the leader restores them' : ''),
   ]);
 }

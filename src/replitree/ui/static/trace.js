@@ -75,7 +75,7 @@ export function stepsOf(lines) {
 }
 
 function resultOf(found) {
-  const violations = Array.isArray(found.violations) ? found.violations : [];
+  const violations = Array.isArray(found.violations) ? found.violations.filter((each) => each !== null && typeof each === 'object') : [];
   return {
     name: String(found.name ?? 'a trace'), mutant: found.mutant ?? null, states: found.states ?? null, seconds: found.seconds ?? null,
     violations: violations.map((each) => ({ invariant: String(each.invariant ?? ''), what: String(each.what ?? ''), steps: each.steps ?? null, seed: each.seed ?? null })),
