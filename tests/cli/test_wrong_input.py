@@ -97,7 +97,11 @@ CASES: list[tuple[tuple[str, ...], str]] = [
     (("fsck", "t", "--dropped"), "leave t out"),
     (("status", "--url", "http://127.0.0.1:2181"), "zk://"),
     (("status", "--url", "zk://127.0.0.1:99999/x"), "port"),
-    # servers, checks, measurements, the demo
+    # servers, the page, checks, measurements, the demo
+    (("ui", "--tablet", "nowhere"), "--tablet nowhere: no such folder"),
+    (("ui", "--tablet", "ftp://host:1"), "--tablet"),
+    (("ui", "--trace", "missing.json"), "can't read the trace missing.json (No such file or directory)"),
+    (("ui", "--port", "65536"), "at most 65535"),
     (("server", "--config", "missing.toml"), "missing.toml"),
     (("blobd", "--dir", "d", "--token-file", "broken.parquet", "--listen", "here"), "HOST:PORT"),
     (("blobd", "--dir", "d"), "--token-file"),

@@ -9,9 +9,10 @@ import pytest
 
 from replitree.client.read.table_log import Logged
 from replitree.protocol.core.effects import LogIndex
-from replitree.protocol.core.fold import apply, open_after
+from replitree.protocol.core.fold import apply, is_open, open_after
 from replitree.protocol.core.part_set import PartSet
-from replitree.ui.table_view import page_entry
+from replitree.ui.merge_waits import FoldedLog
+from replitree.ui.table_view import columns_of, page_entry
 from tests.protocol.feed_oracle import Table, drawn
 from tests.ui.engine import evaluate
 
@@ -44,6 +45,20 @@ def test_parts_are_those_of_the_fold_in_python_at_every_position(seed: int) -> N
     order = [*positions, *reversed(positions), *(random.choice(positions) for _ in range(30))]
     found = evaluate(SEEKS, entries=entries_of(table), order=order)
     assert [(names, opened) for names, opened in found] == [states[at] for at in order]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_the_selector_is_asked_about_is_what_the_browser_shows(seed: int) -> None:
+    table = drawn(seed, 60)
+    folded = FoldedLog(columns_of((), 0))
+    folded.take(Logged(LogIndex(number), entry, 1000 * number) for number, entry in enumerate(table.log))
+    candidates = folded.candidates(1000 * len(table.log))
+    shown = """(() => { const machine = new TimeMachine({index: 0}); machine.append(entries); machine.seek(machine.tail);
+    return [machine.parts.all().map((part) => [part.name, part.rows, part.bytes]), machine.opened]; })()"""
+    parts, opened = evaluate(shown, entries=entries_of(table))
+    assert [[each.part.name, each.rows, each.bytes] for each in candidates] == parts
+    assert [each.free for each in candidates] == [not is_open(each.part, tuple(opened)) for each in candidates]
+    assert all(0 <= each.age_s <= len(table.log) for each in candidates)
 
 
 def test_a_log_is_the_same_whether_it_comes_at_once_or_piece_by_piece() -> None:

@@ -11,14 +11,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 from playwright.sync_api import Page as Tab
 
 from replitree.client.connection import Connection
 from replitree.errors import CoordinationUnavailable
+from replitree.machines.apis import APIS
+from replitree.machines.service import Service
+from replitree.tablet import open as open_tablet
+from replitree.tablet.members.folders import make_group, open_group
+from replitree.ui.extras import Extras
+from replitree_verify.registry import explore
+from tests.project.source import ROOT
 from tests.replica.inprocess import TOKEN, InProcessCluster, rows
-from tests.ui.pages import KEY, Page
+from tests.tablet.machine import Words
+from tests.ui.pages import KEY, Page, page_of
 
 CHROMIUM = os.environ.get("REPLITREE_CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -31,7 +40,15 @@ VIEWS = {
     "#/history/t": "History of t",
     "#/storage": "Storage",
     "#/shards": "Shards and moves",
+    "#/tablets": "Tablets and coordination",
+    "#/trace": "Trace of the checker",
 }
+
+DROP = """(text) => {
+  const data = new DataTransfer();
+  data.items.add(new File([text], 'dropped.txt', { type: 'text/plain' }));
+  document.querySelector('main').dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+}"""
 
 pytestmark = [
     pytest.mark.system,
@@ -67,6 +84,27 @@ def filled(cluster: InProcessCluster) -> InProcessCluster:
     return cluster
 
 
+@pytest.fixture
+def page(cluster: InProcessCluster, tmp_path: Path) -> Iterator[Page]:
+    """The page with a tablet's group, a candidate, and a trace of the checker."""
+    group, trace = tmp_path / "group", tmp_path / "trace.json"
+    make_group(group)
+    opened = open_group(group)
+    with open_tablet(opened, Words()) as tablet:
+        tablet.execute(b"a")
+    opened.close()
+    trace.write_bytes(msgspec.json.encode(explore("read_linearizable", "read-without-sync"), enc_hook=str))
+    candidate = Service(APIS["register"])
+    try:
+        with (
+            cluster.connect() as connection,
+            page_of(connection, Extras((candidate.url, str(group)), trace)) as served,
+        ):
+            yield served
+    finally:
+        candidate.close()
+
+
 class Watched:
     """A tab, what went wrong in it, and which servers it asked."""
 
@@ -90,11 +128,17 @@ class Watched:
     def show(self, view: str) -> None:
         self.tab.goto(f"http://127.0.0.1:{self.page.port}/{view}")
         expect(self.tab.locator("h1")).to_have_text(VIEWS[view], timeout=ANSWER_MS)
-        if "table" in view:
+        if "table/" in view:
             expect(self.tab.locator("svg.map")).to_be_visible(timeout=ANSWER_MS)
             expect(self.tab.locator(".u-wrap")).to_have_count(2, timeout=ANSWER_MS)
         if "history" in view:
             expect(self.tab.locator("tbody tr").first).to_be_visible(timeout=ANSWER_MS)
+        if "tablets" in view:
+            expect(self.tab.locator("svg.line")).to_be_visible(timeout=ANSWER_MS)
+        if "trace" in view:
+            expect(self.tab.locator("svg.trace")).to_be_visible(timeout=ANSWER_MS)
+        if "storage" in view:
+            expect(self.tab.locator("svg.tiers")).to_be_visible(timeout=ANSWER_MS)
         if view == "#/":
             expect(self.tab.locator(".well, .findings").first).to_be_visible(timeout=ANSWER_MS)
 
@@ -186,6 +230,46 @@ def test_every_control_is_reached_by_keyboard(browser: Browser, page: Page, fill
     watched.tab.locator("[data-part=speed]").select_option("1000")
     watched.tab.locator("[data-step=play]").press("Enter")
     expect(watched.tab.locator("[data-part=position]")).to_contain_text("(newest)", timeout=ANSWER_MS)
+    assert watched.problems == []
+    context.close()
+
+
+def test_a_trace_is_gone_through_by_keyboard_and_ends_in_the_violation(
+    browser: Browser, page: Page, filled: InProcessCluster
+) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    watched = Watched(context, page)
+    watched.show("#/trace")
+    step, chosen = watched.tab.locator("[data-part=step]"), watched.tab.locator("svg.trace .chosen")
+    expect(step).to_contain_text("Step 1 of 10")
+    watched.tab.locator("[data-part=slider]").focus()
+    watched.tab.keyboard.press("ArrowRight")
+    expect(step).to_contain_text("Step 2 of 10, r1 in ins 1")
+    expect(step).to_contain_text("applied as log-0")
+    watched.tab.locator("[data-step=last]").press("Enter")
+    expect(step).to_contain_text("should at 1 or above")
+    watched.tab.locator("svg.trace [data-at='3'] rect").click()
+    expect(chosen).to_have_attribute("data-at", "3")
+    assert watched.problems == []
+    context.close()
+
+
+def test_a_file_that_is_chosen_here_is_shown_and_one_that_is_no_trace_says_so(
+    browser: Browser, page: Page, filled: InProcessCluster
+) -> None:
+    context = browser.new_context()
+    watched = Watched(context, page)
+    watched.show("#/trace")
+    files = watched.tab.locator("input[type=file]")
+    golden = next((ROOT / "tests" / "verify" / "golden").glob("counterexample_look*.txt"))
+    files.set_input_files(golden)
+    expect(watched.tab.locator("[data-part=verdict]")).to_contain_text("I2")
+    files.set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"no trace <b>"})
+    expect(watched.tab.locator("[data-part=note]")).to_contain_text("this file has no trace")
+    expect(watched.tab.locator("svg.trace")).to_be_hidden()
+    # Dropped anywhere in the view.
+    watched.tab.evaluate(DROP, golden.read_text())
+    expect(watched.tab.locator("svg.trace")).to_be_visible()
     assert watched.problems == []
     context.close()
 

@@ -46,6 +46,6 @@ def read_trace(file: Path | None) -> dict[str, Any]:
             raise BadInput(f"{file} has {size:,} bytes; the page shows traces up to {TRACE_BYTES_MAX:,}")
         return {"name": file.name, "text": file.read_text(encoding="utf-8")}
     except OSError as error:
-        raise BadInput(f"can't read the trace {file}: {error.strerror}") from error
+        raise BadInput(f"can't read the trace {file} ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"{file} is no text: `replitree verify explore MODEL --json` writes a trace") from error

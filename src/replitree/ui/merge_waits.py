@@ -1,19 +1,26 @@
 """Why the parts of a partition are not merged yet, as the leader's selector sees them.
 
-The page asks the selector that ships (`replitree.protocol.propose.select_merges`) about the parts that a replica shows, so the
-answer is what a leader with the default settings decides.  What keeps parts from being free (an open quorum, a merge that
-runs) is in the status of the replicas, and the browser says that first.
+The page folds the log that it has read, so no replica is asked for parts, and asks the selector that ships
+(`replitree.protocol.propose.select_merges`).  So the answer is what a leader with the default settings decides.
 
-Absent on purpose: parts that the leader lacks, limits of its configuration, and its free slots.
+Guarantees: a part of an open insert is not free, as for a leader.  The size of a part that a merge or a mutation has made is
+the sum of its sources', and its age counts from its entry.
+
+Absent on purpose: parts that the leader lacks, merges that run, limits of its configuration, and its free slots.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from replitree.client.read.table_log import Logged
+from replitree.protocol.core.effects import LogIndex
+from replitree.protocol.core.entries import GetEntry, LostEntry, MutateEntry, RewriteEntry
+from replitree.protocol.core.fold import apply, is_open, open_after
+from replitree.protocol.core.part_set import PartSet
 from replitree.protocol.core.parts import Part
 from replitree.protocol.propose.select_merges import MergeCandidate, SelectorSettings, select_merges
 
@@ -21,24 +28,55 @@ PARTITIONS_MAX = 200
 """Partitions of which the answer tells, those with the most parts."""
 
 
-def candidates_of(columns: Mapping[str, Any], born_ms: Mapping[Part, int], now_ms: int) -> tuple[MergeCandidate, ...]:
-    """Return the parts of `columns_of` as the selector sees them, ascending.
+class FoldedLog:
+    """The parts of a log at the position that was read last, with sizes, and when each came into being.
 
     Parameters
     ----------
-    columns
-        Partitions and columns of parts, as the browser gets them.
-    born_ms
-        When a part came into being, in milliseconds since 1970, as far as the log tells; any other part is new.
-    now_ms
-        The time of the answer.
+    base
+        Columns of the parts at the base (`columns_of`); their age is not known.
     """
-    numbers = (columns[name] for name in ("partition", "min", "max", "level", "mutation", "rows", "bytes"))
-    found = []
-    for partition, block_min, block_max, level, mutation, rows, size in zip(*numbers, strict=True):
-        part = Part(columns["partitions"][partition], block_min, block_max, level, mutation)
-        found.append(MergeCandidate(part, rows, size, max(0, now_ms - born_ms.get(part, now_ms)) // 1000))
-    return tuple(sorted(found, key=lambda each: each.part))
+
+    def __init__(self, base: Mapping[str, Any]) -> None:
+        names = ("partition", "min", "max", "level", "mutation", "rows", "bytes")
+        rows = zip(*(base[name] for name in names), strict=True)
+        self._sizes = {Part(base["partitions"][row[0]], *row[1:5]): (row[5], row[6]) for row in rows}
+        self._parts = PartSet.of(self._sizes)
+        self._opened: tuple[LogIndex, ...] = ()
+        self._born_ms: dict[Part, int] = {}
+
+    def take(self, entries: Iterable[Logged]) -> None:
+        """Apply the entries that come next."""
+        for each in entries:
+            self._parts, change = apply(self._parts, each.index, each.entry, opened=self._opened)
+            self._opened = open_after(self._opened, each.index, each.entry)
+            gone = [self._sizes.pop(part, (0, 0)) for part in change.removed]
+            for part in change.removed:
+                self._born_ms.pop(part, None)
+            entry, inserted = each.entry, dict[str, tuple[int, int]]()
+            if isinstance(entry, GetEntry | RewriteEntry):
+                staged = entry.parts if isinstance(entry, GetEntry) else entry.inserts
+                inserted = {part.partition: (part.rows, part.bytes) for part in staged}
+            # A mutation keeps the order of its parts, and so does a rewrite, whose new parts come last.
+            pairs = gone if isinstance(entry, MutateEntry | RewriteEntry) else []
+            # A lost part is empty.
+            kept = [] if isinstance(entry, LostEntry) else gone
+            whole = (sum(rows for rows, _ in kept), sum(size for _, size in kept))
+            for number, part in enumerate(change.added):
+                size = pairs[number] if number < len(pairs) else inserted.get(part.partition, whole)
+                self._sizes[part], self._born_ms[part] = size, each.written_ms
+
+    def candidates(self, now_ms: int) -> tuple[MergeCandidate, ...]:
+        """Return the parts as the selector sees them; `now_ms` is the time, in milliseconds since 1970."""
+        return tuple(
+            MergeCandidate(
+                part,
+                *self._sizes.get(part, (0, 0)),
+                max(0, now_ms - self._born_ms.get(part, now_ms)) // 1000,
+                not is_open(part, self._opened),
+            )
+            for part in self._parts
+        )
 
 
 def merge_waits(candidates: Sequence[MergeCandidate]) -> list[dict[str, Any]]:

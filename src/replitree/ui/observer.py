@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 2.0
 DOCTOR_S = 15.0
-REST, DOCTOR_REST = 50.0, 100.0
+REST, DOCTOR_REST = 100.0, 200.0
 HISTORY_MAX = 900
 VIEWS_MAX = 200
 """Logs that are remembered at once; the one that was asked for first is forgotten first."""

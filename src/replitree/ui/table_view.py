@@ -42,9 +42,9 @@ from replitree.protocol.core.entries import (
     dropped_partitions,
     quorum_of,
 )
-from replitree.protocol.core.parts import Part, merged_part, parse_part
+from replitree.protocol.core.parts import parse_part
 from replitree.protocol.state.counted import decode_quorum
-from replitree.ui.merge_waits import WANTED, candidates_of, merge_waits
+from replitree.ui.merge_waits import WANTED, FoldedLog, merge_waits
 from replitree.wire.remembered import summary_of
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class TableView:
         self._known: dict[str, Any] | None = None
         self._asked_at = self._took_s = 0.0
         self._waits: dict[str, Any] | None = None
+        self._folded: FoldedLog | None = None
+        self._unfolded: list[Logged] = []
         self._waits_next = 0.0
 
     def log(self, after: int, base: int | None) -> dict[str, Any]:
@@ -153,21 +155,22 @@ class TableView:
         Raises
         ------
         TableNotFound, CoordinationUnavailable, Unavailable
-            As of `parts`.
+            As of `log`.
         """
         with self._waits_lock:
             if self._waits is None or time.monotonic() >= self._waits_next:
-                columns, born = self.parts(), dict[Part, int]()
+                if self._base is None:
+                    self.log(0, None)
                 began = time.monotonic()
                 with self._lock:
-                    entries = tuple(self._entries)
-                for each in entries:
-                    if each["kind"] == "merge":
-                        born[merged_part(tuple(map(parse_part, each["sources"])))] = each["t"]
-                    elif each["kind"] == "get":
-                        born.update((Part(part[0], each["i"], each["i"], 0), each["t"]) for part in each["parts"])
-                found = merge_waits(candidates_of(columns, born, int(time.time() * 1000)))
-                self._waits = {"index": columns["index"], "waits": found, **WANTED}
+                    assert self._base is not None
+                    self._folded = self._folded or FoldedLog(self._base)
+                    entries, self._unfolded = self._unfolded, []
+                    index, folded = self._tail, self._folded
+                # A browser that reads the log does not wait for the selector.
+                folded.take(entries)
+                found = merge_waits(folded.candidates(int(time.time() * 1000)))
+                self._waits = {"index": index, "waits": found, **WANTED}
                 ended = time.monotonic()
                 self._waits_next = ended + max(WAITS_S, REST * (ended - began))
             return self._waits
@@ -184,6 +187,7 @@ class TableView:
         if state.tail > self._tail:
             found = catalog.run(entries_after(catalog.place(self._name), LogIndex(state.tail), self._tail))
             self._entries += [page_entry(each, self._name) for each in found]
+            self._unfolded += found
             self._tail = state.tail
             for each in found:
                 if isinstance(each.entry, GetEntry) and quorum_of(each.entry):
@@ -198,6 +202,7 @@ class TableView:
         """Find the oldest state to begin with: the beginning of the log, or the oldest one that a replica still shows."""
         first = max(first, tail - ENTRIES_MAX)
         self._entries, self._open = [], {}
+        self._folded, self._unfolded = None, []
         if first == 0:
             self._base = columns_of((), 0)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakKeyDictionary
 
 from replitree.errors import CorruptPart
@@ -18,13 +18,39 @@ POSTPONED_MAX = 20
 """Postponed entries that a status names."""
 
 QUICK_S = 0.05
-"""Sums over parts that took less time are taken anew for each status, in seconds."""
+"""Sums over parts that took less CPU time are taken anew for each status, in seconds."""
 
-REST = 100.0
-"""Sums that took longer are used for so many times that time, while the parts are the same: one per cent of a core at most."""
+REST = 400.0
+"""Manifests of all parts are read again after so many times the time that this took: a quarter of a per cent of a core."""
 
-_SUMS: WeakKeyDictionary[TableReplica, tuple[tuple[str, ...], float, dict[str, int]]] = WeakKeyDictionary()
-"""For each table with many parts: the parts that were summed, until when the sums are used, and the sums."""
+
+class _Sums(NamedTuple):
+    """What was summed of a table's parts.
+
+    Attributes
+    ----------
+    parts
+        The visible parts, as `Progress.visible` gave them.
+    until, all_until
+        Until when the sums are used while the parts are the same, and the rows of `known` whatever the parts are.
+    known
+        Of each part with nothing left to be done the numbers that are summed, in the order of `SUMMED`.
+    sums
+        The sums, by name.
+    """
+
+    parts: tuple[str, ...]
+    until: float
+    all_until: float
+    known: dict[str, tuple[int, ...]]
+    sums: dict[str, int]
+
+
+SUMMED = ("rows", "bytes", "store_parts", "store_bytes", "without_checksums", "without_digest")
+"""The numbers that are summed over parts."""
+
+_SUMS: WeakKeyDictionary[TableReplica, _Sums] = WeakKeyDictionary()
+"""What was summed last, by table."""
 
 
 def status_of(table: TableReplica) -> dict[str, object]:
@@ -80,30 +106,36 @@ def status_of(table: TableReplica) -> dict[str, object]:
 
 def _sums(table: TableReplica, parts: tuple[str, ...]) -> dict[str, int]:
     """Return rows, bytes, what lies in the object store, and the parts of earlier versions, of all parts."""
-    known, began = _SUMS.get(table), time.monotonic()
-    # The tuple of names is another one after every change of the parts; only sums files are made without one.
-    if known is not None and known[0] is parts and began < known[1]:
-        return known[2]
-    manifests = [manifest_if_there(table, part) for part in parts]
-    stored = [manifest for manifest in manifests if manifest is not None and manifest.share_id is not None]
-    sums = {
-        "store_parts": len(stored),
-        "store_bytes": sum(manifest.bytes for manifest in stored),
-        "rows": sum(manifest.rows for manifest in manifests if manifest is not None),
-        "bytes": sum(manifest.bytes for manifest in manifests if manifest is not None),
-        "without_checksums": sum(_is_unsummed(table, *each) for each in zip(parts, manifests, strict=True)),
-        "without_digest": sum(manifest is not None and not manifest.is_bound for manifest in manifests),
-    }
-    ended = time.monotonic()
-    if ended - began > QUICK_S:
-        _SUMS[table] = (parts, ended + REST * (ended - began), sums)
+    # CPU time: beside other work a small table takes no longer.
+    last, now, began = _SUMS.get(table), time.monotonic(), time.thread_time()
+    # The tuple of names is another one after every change of the parts; only sums files are made without one, and moves.
+    if last is not None and last.parts is parts and now < last.until:
+        return last.sums
+    known = last.known if last is not None and now < last.all_until else {}
+    rows = {part: known.get(part) or _numbers(table, part) for part in parts}
+    sums = dict(zip(SUMMED, map(sum, zip(*rows.values(), strict=True)), strict=False)) or dict.fromkeys(SUMMED, 0)
+    took = time.thread_time() - began
+    if not known and took <= QUICK_S:
+        return sums
+    # Only the manifests of new parts are read next time, and those that are broken, or not yet fully checksummed.
+    whole = {part: row for part, row in rows.items() if row[1] and not row[4]}
+    all_until = last.all_until if last is not None and known else now + REST * took
+    _SUMS[table] = _Sums(parts, now + REST * took, all_until, whole, sums)
     return sums
 
 
-def _is_unsummed(table: TableReplica, part: str, manifest: PartManifest | None) -> bool:
-    """Whether a part's manifest has no checksum, or one of its large files no sums file; the check of parts makes both."""
+def _numbers(table: TableReplica, part: str) -> tuple[int, ...]:
+    """Return what is summed of one part, in the order of `SUMMED`."""
+    manifest = manifest_if_there(table, part)
     if manifest is None:
-        return False
+        return (0, 0, 0, 0, 0, 0)
+    stored = manifest.share_id is not None
+    unsummed = _is_unsummed(table, part, manifest)
+    return (manifest.rows, manifest.bytes, stored, stored * manifest.bytes, unsummed, not manifest.is_bound)
+
+
+def _is_unsummed(table: TableReplica, part: str, manifest: PartManifest) -> bool:
+    """Whether a part's manifest has no checksum, or one of its large files no sums file; the check of parts makes both."""
     # The store is not asked for parts in shares: an unchecked part of an earlier version has no checksum of its manifest.
     if not manifest.is_sealed or part in table.mending.unsummed:
         return True
