@@ -151,7 +151,7 @@ def test_why_parts_wait_is_in_words_and_in_the_picture() -> None:
     words = evaluate("waitWords(found, status)", found=found, status={"replicas": [{**replica, **busy}]})
     assert "merges are paused on r1, which leads" in words["a"]
     assert "1 merge of this partition runs" in words["b"]
-    assert "1 insert of the table has an open quorum" in words["b"]
+    assert "parts of 1 insert whose quorum is open are not merged" in words["b"]
     alone = evaluate("waitWords(found, status)", found=found, status={"replicas": [{**replica, "leader": None}]})
     assert "no replica leads" in alone["a"]
     drawn_with = (

@@ -16,10 +16,10 @@ export const TIERS = [
 
 // Bytes of one replica by tier; aside: what it keeps aside of this table, or undefined.
 export function tiersOf(replica, aside) {
-  const inStore = replica.store_bytes ?? 0;
+  // Replicas of an earlier version say nothing of a store.
   return {
-    local: replica.bytes === null ? null : Math.max(0, replica.bytes - inStore), cache: replica.cached_bytes ?? 0, old: replica.old_bytes ?? 0,
-    detached: aside?.detached_bytes ?? null, frozen: aside?.frozen_bytes ?? null, store: inStore,
+    local: replica.bytes === null ? null : Math.max(0, replica.bytes - (replica.store_bytes ?? 0)), cache: replica.cached_bytes, old: replica.old_bytes,
+    detached: aside?.detached_bytes ?? null, frozen: aside?.frozen_bytes ?? null, store: replica.store_bytes,
   };
 }
 

@@ -23,7 +23,7 @@ const SKELETON = (name) => `<p class="crumbs"><a href="#/">Overview</a> / ${esc(
 <section aria-labelledby="h-replicas"><h2 id="h-replicas">Replicas</h2><div data-part="replicas"></div><h3>States of the last minutes</h3><div class="picture" data-part="strips"></div><div class="charts"><div data-part="lag"></div><div data-part="rows"></div></div></section>`;
 
 const of = (main, part) => main.querySelector(`[data-part="${part}"]`);
-const ROWS_SHOWN_MAX = 500, WAITS_SHOWN_MAX = 20, MEASURE_MS = 10_000, READ_MS = 2_000, WAITS_MS = 8_000;
+const ROWS_SHOWN_MAX = 500, WAITS_SHOWN_MAX = 20, MEASURE_MS = 10_000, READ_MS = 2_000, WAITS_MS = 8_000, WAITS_FIRST_MS = 3_000;
 // While the position moves, few rectangles are drawn; all of them when it has rested for so long.
 const RECTANGLES_MOVING = 500, REST_MS = 160;
 // Entries that are gone over in one frame, so that a long log does not hold up the page.
@@ -47,7 +47,8 @@ class TableView {
     this.resting = 0;
     this.quorums = [];
     this.waits = null;
-    this.waitsNext = 0;
+    // The first moments belong to what the user does.
+    this.waitsNext = performance.now() + WAITS_FIRST_MS;
     this.lag = new Curves(of(main, 'lag'), 'Lag in entries', 'lag of each replica over the last minutes; the table of replicas has the numbers of now');
     this.rows = new Curves(of(main, 'rows'), 'Rows', 'rows of the table over the last minutes');
     main.querySelector('.steps').addEventListener('click', (event) => this.step(event.target.closest('button')?.dataset.step));

@@ -40,7 +40,7 @@ export function waitWords(found, status) {
     else if (!leads) words.push('no replica leads, so none proposes merges');
     if (each.chosen) words.push(`a merge of ${many(each.chosen, 'part')} is worth its cost: the leader proposes it when a slot is free`);
     else if (!merging) words.push(`one merge of all would have a fan-in of ${each.fan_in}: the leader waits for ${each.parts > found.parts_crowded ? found.fan_in_min : found.fan_in_max}${each.parts > found.parts_calm ? '' : `, as there are at most ${found.parts_calm} parts`}, or until the wait has cost as much as the merge`);
-    if (opened.size) words.push(`${many(opened.size, 'insert')} of the table ${opened.size === 1 ? 'has' : 'have'} an open quorum, and their parts are not merged`);
+    if (opened.size) words.push(`parts of ${many(opened.size, 'insert')} whose quorum is open are not merged`);
     return [each.partition, words.join('; ')];
   }));
 }
