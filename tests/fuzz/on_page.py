@@ -38,6 +38,9 @@ def _page(folder: Path) -> Iterator[Read]:
         address, cookie = ("127.0.0.1", page.port), page.enter().cookie.encode()
         alive = b"GET /api/overview HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nCookie: " + cookie + b"\r\n\r\n"
         assert status_in(exchange(address, alive, ANSWER_S_MAX)) == 200
+        # The first answers load modules, which may take longer than an input is waited for.
+        for path in ("aside", "waits", "history"):
+            page.ask(f"/api/{path}?table=t")
 
         def one(data: bytes) -> bool:
             answer = exchange(address, data.replace(PLACE, cookie))
