@@ -116,8 +116,7 @@ def measure(page: Page, pid: int, seconds: float, rounds: int) -> dict[str, Any]
         tail = int(tab.locator("[data-part=slider]").get_attribute("max") or 0)
         found["one_entry_back"] = steps(tab, session, [None] * STEPS)
         found["anywhere"] = steps(tab, session, [tail * (7 * at % STEPS) // STEPS for at in range(STEPS)])
-        # A replica that has just started looks at all its parts first.
-        tab.goto("about:blank")
+        # A replica that has just started looks at all its parts first, and so does its first status for the page.
         for _ in range(CALM_LOOKS_MAX):
             if share(tab, pid, CALM_S) < CALM_PERCENT:
                 break
