@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from replitree.tablet.members.folders import make_group
 from tests.cli.started import COMMAND, STOP_S_MAX, start_up, stop
 
 pytestmark = pytest.mark.system
@@ -53,13 +54,22 @@ def test_up_starts_the_page_when_a_browser_first_asks(tmp_path: Path) -> None:
         assert ask(page, f"/?{urlsplit(page).query}")[0] == 403, "the key works once"
         assert log.read_text() == "", "the key is in no log"
 
+        trace = tmp_path / "trace.json"
+        trace.write_text('{"trace": []}')
+        (tmp_path / "group").mkdir()
+        make_group(tmp_path / "group")
+        extras = ("--tablet", str(tmp_path / "group"), "--trace", str(trace))
         process = subprocess.Popen(
-            [*COMMAND, "ui", "--dir", str(cluster.folder), "--json"], stdout=subprocess.PIPE, text=True
+            [*COMMAND, "ui", "--dir", str(cluster.folder), "--json", *extras], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
         another = json.loads(process.stdout.readline())["address"]
         assert ask(another, "/api/overview", cookie)[0] == 403, "each page has cookies of its own"
-        assert ask(another, "/api/overview", enter(another))[0] == 200
+        cookie_there = enter(another)
+        assert ask(another, "/api/overview", cookie_there)[0] == 200
+        assert json.loads(ask(another, "/api/trace", cookie_there)[2])["name"] == "trace.json"
+        (group,) = json.loads(ask(another, "/api/tablets", cookie_there)[2])["groups"]
+        assert group["report"]["members"] == [None, None, None]
         port = str(urlsplit(another).port)
         assert "choose another --port" in cluster.run("ui", "--port", port, status=2)
         process.send_signal(signal.SIGINT)

@@ -5,7 +5,9 @@ It fills a table of a cluster with one replica, insert by insert and without mer
 * when the browser has painted first, and when the whole picture is there, after a fresh load;
 * how long a step of the time machine takes, from the key to the end of the second next frame, near the end and across the whole
   log; and how long the page's thread was busy with it, in CPU time, on which other work of the machine has less influence;
-* what the replica costs while one browser looks: its CPU time with the table open and without a page, in turn.
+* what the replica costs while one browser looks: its CPU time with the table open and without a page, in turn; and, since its
+  own upkeep comes in bursts that are larger than that, the CPU time of one look and of one of the doctor's, and how often the
+  page looks.
 
 With ``--dir`` the cluster stays there, and is measured again without being filled.  ``--record`` adds a line of JSON to a file.
 """
@@ -19,6 +21,8 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ from playwright.sync_api import Page as Tab
 from replitree.client.cluster import LocalCluster
 from replitree.client.connection import connect
 from replitree.client.table import Table
+from replitree.ui.observer import DOCTOR_REST, DOCTOR_S
 from tests.project.source import ROOT
 from tests.ui.pages import KEY, Page, page_of
 from tests.ui.test_page_system import CHROMIUM
@@ -35,6 +40,9 @@ from tests.ui.test_page_system import CHROMIUM
 TABLE = "t"
 CALM_S, CALM_PERCENT, CALM_LOOKS_MAX = 10.0, 3.0, 20
 """A replica is calm when it takes less of a core over so many seconds; so many looks are waited for that."""
+
+BATCHES = 9
+"""Batches of requests whose CPU time is taken; an odd number, for a median."""
 
 STEPS = 20
 """Steps of the time machine that are timed."""
@@ -129,10 +137,24 @@ def measure(page: Page, pid: int, seconds: float, rounds: int) -> dict[str, Any]
             open_table(tab, page)
             tab.wait_for_timeout(5000)
             shares["with"].append(share(tab, pid, seconds))
-    more = [page_too - alone for alone, page_too in zip(shares["without"], shares["with"], strict=True)]
+        looks = tab.evaluate(
+            "fetch('/api/looks').then((found) => found.json()).then((all) => all.map((each) => each.at))"
+        )
     found["replica_percent_of_core"] = {name: [round(each, 2) for each in values] for name, values in shares.items()}
-    found["page_percent_of_core"] = round(statistics.median(more), 2)
+    found["look_every_s"] = round(statistics.median(after - before for before, after in pairwise(looks)), 1)
     return found
+
+
+def asked_ms(pid: int, ask: Callable[[], object], batch: int) -> tuple[float, float]:
+    """Return the CPU time that a process takes for one request, and how long one takes, in milliseconds: medians of batches."""
+    busy, took = list[float](), list[float]()
+    for _ in range(BATCHES):
+        before, began = cpu_s(pid), time.monotonic()
+        for _ in range(batch):
+            ask()
+        busy.append(1000 * (cpu_s(pid) - before) / batch)
+        took.append(1000 * (time.monotonic() - began) / batch)
+    return statistics.median(busy), statistics.median(took)
 
 
 def commit() -> str:
@@ -165,6 +187,15 @@ def main() -> None:
         (process,) = cluster.processes
         with connect(cluster.folder) as connection, page_of(connection) as page:
             figures = measure(page, process.pid, asked.watch, asked.rounds)
+            look, _ = asked_ms(process.pid, connection.status, 10)
+            doctor, doctor_took = asked_ms(process.pid, connection.look_over, 2)
+    doctor_every_s = max(DOCTOR_S, DOCTOR_REST * doctor_took / 1000)
+    figures |= {
+        "look_cpu_ms": round(look, 1),
+        "doctor_cpu_ms": round(doctor, 1),
+        "doctor_every_s": round(doctor_every_s),
+    }
+    figures["page_percent_of_core"] = round(look / 10 / figures["look_every_s"] + doctor / 10 / doctor_every_s, 2)
     figures = {
         "command": f"python -m tests.ui.measure --parts {asked.parts} --entries {asked.entries}",
         "commit": commit(),

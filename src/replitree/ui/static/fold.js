@@ -73,12 +73,15 @@ function summed(parts) {
   return sums;
 }
 
+const RENAMED_MAX = 64;
+
 // Parts of which no two share a block: for each partition an array, ascending by block.  A copy shares the arrays and the sums
 // with its original; whichever changes a partition first takes an array of its own.
 export class PartSet {
   #own = new Set();
   #sums = new Map();
   #names = null;
+  #renamed = 0;
 
   constructor(parts = []) {
     this.partitions = new Map();
@@ -99,6 +102,7 @@ export class PartSet {
   // Partitions ascending, as in the names of parts.
   names() {
     this.#names ??= [...this.partitions.keys()].sort();
+    this.#renamed = 0;
     return this.#names;
   }
 
@@ -182,7 +186,8 @@ export class PartSet {
     this.#own.add(partition);
     if (parts.length) this.partitions.set(partition, parts); else this.partitions.delete(partition);
     if (this.#names === null || was === parts.length > 0) return;
-    // A sorted array of 10^5 names is changed faster than it is sorted.
+    // A sorted array of 10^5 names is changed faster than it is sorted, unless many names come or go.
+    if (++this.#renamed > RENAMED_MAX) { this.#names = null; return; }
     let low = 0, high = this.#names.length;
     while (low < high) {
       const middle = (low + high) >> 1;
