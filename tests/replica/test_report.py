@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from replitree.replica.table import report
+from replitree.replica.table.table_replica import TableReplica
+from replitree.storage.parts.manifest import PartManifest
 from tests.replica.inprocess import InProcessCluster, rows
 
 
@@ -19,13 +21,23 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InProcessCluster
     return made
 
 
+def readings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the list that gets the name of each part whose manifest is read from now on."""
+    read, known = list[str](), report.manifest_if_there
+
+    def note(table: TableReplica, part: str) -> PartManifest | None:
+        read.append(part)
+        return known(table, part)
+
+    monkeypatch.setattr(report, "manifest_if_there", note)
+    return read
+
+
 def test_only_manifests_of_new_parts_are_read_and_sums_are_right(
     cluster: InProcessCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (node,) = cluster.nodes
-    read = list[str]()
-    known = report.manifest_if_there
-    monkeypatch.setattr(report, "manifest_if_there", lambda table, part: read.append(part) or known(table, part))
+    read = readings(monkeypatch)
     # The readings of the first status are used for as long as the test takes.
     monkeypatch.setattr(report, "REST", 1e9)
 
@@ -55,9 +67,7 @@ def test_all_manifests_are_read_again_when_the_rest_is_over(
     (node,) = cluster.nodes
     node.insert(rows(0))
     cluster.wait_alike()
-    read = list[str]()
-    known = report.manifest_if_there
-    monkeypatch.setattr(report, "manifest_if_there", lambda table, part: read.append(part) or known(table, part))
+    read = readings(monkeypatch)
     monkeypatch.setattr(report, "REST", 0.0)
     for _ in range(3):
         assert node.get("status")["store_bytes"] == 0

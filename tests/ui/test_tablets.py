@@ -12,6 +12,7 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
+from typing_extensions import override
 
 from replitree.machines.apis import APIS
 from replitree.machines.service import Service
@@ -125,7 +126,8 @@ def test_a_process_that_sends_without_end_is_read_to_a_limit() -> None:
             except OSError:
                 return
 
-        def log_message(self, *_: object) -> None:
+        @override
+        def log_message(self, format: str, *_: object) -> None:
             return
 
     server = HTTPServer(("127.0.0.1", 0), Endless)
