@@ -5,7 +5,8 @@ Guarantees:
 * Without a viewer, the observer asks nothing.
 * The status is asked at most every `LOOK_S`, and the rest between two looks is at least `REST` times as long as the last look
   took, so a slow cluster is asked less: a replica is busy for a part of a look only.  The doctor looks every `DOCTOR_S`, and
-  rests `DOCTOR_REST` times as long as it looked.
+  rests `DOCTOR_REST` times as long as it looked.  A rest ends after `REST_S_MAX` or `DOCTOR_REST_S_MAX`: one look that
+  took long, such as the first one of a table with many parts, does not leave the page without news.
 * A look that fails is told as a sentence; the last state that was seen stays, with its time.
 * `HISTORY_MAX` looks are remembered, so a browser that joins has the curves of the last minutes.
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 LOOK_S = 2.0
 DOCTOR_S = 15.0
 REST, DOCTOR_REST = 100.0, 200.0
+REST_S_MAX, DOCTOR_REST_S_MAX = 60.0, 300.0
+"""How long a rest is at most, in seconds."""
+
 HISTORY_MAX = 900
 VIEWS_MAX = 200
 """Logs that are remembered at once; the one that was asked for first is forgotten first."""
@@ -136,14 +140,14 @@ class Observer:
                     findings = msgspec.to_builtins(examine(state))
                     self._coordination = msgspec.to_builtins(state.coordination)
                     ended = time.monotonic()
-                    next_doctor = ended + max(DOCTOR_S, DOCTOR_REST * (ended - asked))
+                    next_doctor = ended + min(DOCTOR_REST_S_MAX, max(DOCTOR_S, DOCTOR_REST * (ended - asked)))
                     began += ended - asked
                     self._latest = {**self._latest, "findings": findings, "coordination": self._coordination}
             except ReplitreeError as error:
                 self._latest = {**self._latest, "problem": f"{type(error).__name__}: {error}"}
                 next_doctor = 0.0
             self._publish(self._latest)
-            self._stop.wait(max(LOOK_S, REST * (time.monotonic() - began)))
+            self._stop.wait(min(REST_S_MAX, max(LOOK_S, REST * (time.monotonic() - began))))
 
     def _see(self, status: ClusterStatus, findings: Any) -> None:
         now = time.time()
