@@ -211,10 +211,17 @@ def test_shards_are_added_emptied_and_given_buckets(run: Run, connection: Connec
     assert "move already" in refused.err.replace("\n", " ")
     assert run("shard", "back", "d", "--no-wait", *URL, "--json").json["moves"][0]["from"] == 2
     assert run("shard", "resume", "d", *URL, "--json").json["moves"] == []
-    emptied = run("shard", "remove", "d", "--shard", "2", *URL, "--json").json
+    emptied = run("shard", "remove", "d", "--shard", "2", "--keep", *URL, "--json").json
     assert [(each["weight"], each["buckets"]) for each in emptied["shards"]] == [(1, 8), (1, 8), (0, 0)]
     assert "nothing moves" in run("shard", "status", "d", *URL).out
+    for _ in range(2):
+        removed = run("shard", "remove", "d", "--shard", "2", *URL, "--json").json
+        assert [(each["weight"], each["buckets"]) for each in removed["shards"]] == [(1, 8), (1, 8)]
+        assert removed["left"] == []
     assert table.scan().count() == 200
+    refused = run("shard", "remove", "d", "--shard", "3", *URL)
+    assert refused.status != 0
+    assert "table 'd' has no shard 3" in refused.err.replace("\n", " ")
 
 
 @pytest.mark.parametrize(

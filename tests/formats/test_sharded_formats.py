@@ -22,6 +22,7 @@ from replitree.protocol.sharded.shard_map import (
     moving,
     rebalanced,
     with_views,
+    without_shard,
 )
 from replitree.protocol.upkeep.cut_consumers import CUT_CONSUMERS, CutConsumerValue
 from replitree.protocol.upkeep.cut_tags import CUT_TAGS, CutTagValue
@@ -39,8 +40,11 @@ def test_shard_map() -> None:
     assert (decode_map(frozen, "here"), encode_map(value)) == (value, frozen)
     viewed, frozen_viewed = with_views(value, 4), (FROZEN / "map-3.json").read_bytes()
     assert (decode_map(frozen_viewed, "here"), encode_map(viewed)) == (viewed, frozen_viewed)
-    with pytest.raises(UnsupportedFormat, match="here has format 4, this replitree knows 3"):
-        decode_map(frozen.replace(b'"format":1', b'"format":4'), "here")
+    left = without_shard(value, Shard(2), 8589934612)
+    frozen_left = (FROZEN / "map-4.json").read_bytes()
+    assert (decode_map(frozen_left, "here"), encode_map(left)) == (left, frozen_left)
+    with pytest.raises(UnsupportedFormat, match="here has format 5, this replitree knows 4"):
+        decode_map(frozen.replace(b'"format":1', b'"format":5'), "here")
 
 
 def test_progress_of_moves() -> None:

@@ -26,11 +26,13 @@ from replitree.protocol.sharded.shard_map import (
     encode_map,
     first_map,
     handed_over,
+    made_anew,
     moving,
     rebalanced,
     turned_back,
     with_views,
     without_moves,
+    without_shard,
 )
 
 Weights = Mapping[Shard, int]
@@ -107,6 +109,20 @@ def test_a_shard_that_is_added_gets_buckets_from_all_others() -> None:
     after = rebalanced(before, weights_of((0, 1), (1, 1), (2, 1)))
     assert [(run.shard, run.buckets) for run in after.owner] == [(0, 86), (2, 42), (1, 85), (2, 43)]
     assert moved(before, after) == 85
+
+
+def test_a_shard_that_owns_nothing_leaves_the_map_and_its_number_is_never_used_again() -> None:
+    first = first_map(["id"], {Shard(0): 1, Shard(1): 1, Shard(2): 1}, 8)
+    emptied = rebalanced(first, {Shard(0): 1, Shard(1): 1, Shard(2): 0})
+    assert (first.since, first.next_shard) == (0, 3)
+    left = without_shard(emptied, Shard(2), 17)
+    assert (left.shards, left.since, left.next_shard) == ((0, 1), 17, 3)
+    grown = moving(left, rebalanced(left, {Shard(0): 1, Shard(1): 1, Shard(3): 1}))
+    assert (grown.since, grown.next_shard, grown.format) == (17, 4, 4)
+    assert decode_map(encode_map(grown), "here") == grown
+    again = without_shard(rebalanced(without_moves(grown), {Shard(0): 0, Shard(1): 1, Shard(3): 1}), Shard(0), 9)
+    assert (again.shards, again.since, again.next_shard) == ((1, 3), 17, 4)
+    assert (made_anew(again).since, made_anew(again).next_shard) == (0, 4)
 
 
 def test_the_buckets_of_a_shard_that_is_removed_go_to_the_others() -> None:
@@ -226,9 +242,12 @@ GOOD = (
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        (b'"format":1', b'"format":4', "has format 4, this replitree knows 3; upgrade it"),
+        (b'"format":1', b'"format":5', "has format 5, this replitree knows 4; upgrade it"),
+        (b'"format":1', b'"format":4', "another format than one without"),
+        (b'"format":1', b'"removed":[7,1],"format":4', "are not below the next one"),
+        (b'"format":1', b'"removed":[-1,2],"format":4', "are not below the next one"),
         (b'"format":1', b'"format":3', "another format than one without"),
-        (b'"format":1', b'"views":0,"format":1', "so has a map with views"),
+        (b'"format":1', b'"views":0,"format":1', "so has one with views"),
         (b'"format":1', b'"format":2', "another format than one without"),
         (b'"buckets":4', b'"buckets":6', "power of two"),
         (b'"buckets":4', b'"buckets":8', "the runs do not cover the buckets"),

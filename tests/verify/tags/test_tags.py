@@ -18,6 +18,7 @@ TAGS = SmallModels(
         "consumer-by-any-map": 15,
         "consumer-moved-back-over-shards": 23,
         "consumer-moved-in-one-shard": 17,
+        "consumers-not-looked-at": 22,
         "doubt-taken-for-refusal": 9,
         "dropped-in-known-shards": 23,
         "made-at-any-version": 20,
@@ -26,6 +27,9 @@ TAGS = SmallModels(
         "new-shard-holds-nothing": 17,
         "removal-not-counted": 20,
         "shards-left": 14,
+        "tag-comes-unnoticed": 18,
+        "tag-of-a-removed-shard": 18,
+        "tags-not-looked-at": 20,
     },
 )
 

@@ -44,6 +44,13 @@ MOVES = Bucket(1)
 FIRST_MAP = first_map(["k"], {Shard(0): 1, Shard(1): 1}, 4)
 WANTED_MAP: ShardMap = moving(FIRST_MAP, handed_over(FIRST_MAP, [MOVES], Shard(1)))
 BACK_MAP: ShardMap = moving(without_moves(WANTED_MAP), FIRST_MAP)
+MAPS = FIRST_MAP, WANTED_MAP, BACK_MAP
+"""The map before the moves, with them, and with the moves back."""
+
+_ONLY = handed_over(FIRST_MAP, [Bucket(0)], Shard(1))
+_EMPTIED: ShardMap = moving(_ONLY, handed_over(_ONLY, [MOVES], Shard(1)))
+EMPTYING_MAPS = _ONLY, _EMPTIED, moving(without_moves(_EMPTIED), _ONLY)
+"""The same where shard 0 owns nothing but the bucket that moves."""
 
 
 class Held(NamedTuple):

@@ -23,7 +23,7 @@ from replitree_verify.world.faults import Fault
 DESCRIPTIONS: Mapping[str, str] = {
     "D1": "at every moment each settled row is shown exactly once, with every command that came after it",
     "D6": "a row lies at the owner of its bucket, or at the source of its move",
-    "D7": "a read asks all shards that have rows of a bucket at its cut",
+    "D7": "a read asks all shards that have rows of a bucket at its cut, or is refused because one of them was removed",
     "D8": "the change feeds of both shards are the difference of what is shown, and a row that moves is in none of them",
     "BATCH": "rows that no read shows yet are those of the batch that is on its way, and each batch is on its way or over",
     "COPIES": "rows are shown at their target only when as many replicas have them as the move asks for",
@@ -74,6 +74,8 @@ class Model(Declaration):
         How many batches are taken back because their quorum takes too long.
     damages
         How many batches lie at the target as other rows than those that were read at the source.
+    removes
+        Whether an operator removes shard 0 when it owns nothing: it has owned the bucket that moves alone.
     """
 
     before: tuple[Put, ...] = (Put((0, 1)),)
@@ -88,6 +90,7 @@ class Model(Declaration):
     quorum: int = 1
     impatient: int = 0
     damages: int = 0
+    removes: bool = False
 
 
 MODELS = (
@@ -221,6 +224,21 @@ MODELS = (
         movers=2,
         moves_again=True,
         probes=("shown", "ended", "refused", "begun again"),
+    ),
+    Model(
+        "moves_removed",
+        "a shard is removed when its bucket has moved away, or moves back, and an answer is lost",
+        removes=True,
+        moves_again=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("shown", "ended", "begun again", "removed", "needed", "applied late", "shard gone"),
+    ),
+    Model(
+        "moves_removed_insert",
+        "a client inserts a row that it has split by any map, while the shard of its bucket is emptied and removed",
+        inserts=(Put((0, 1)),),
+        removes=True,
+        probes=("shown", "ended", "map changed", "removed"),
     ),
     Model(
         "moves_rolled",

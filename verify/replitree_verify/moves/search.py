@@ -18,7 +18,8 @@ from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.moves.feed import fed_in, wrong_feed
 from replitree_verify.moves.logs import PLACE, SHARDS, bucket_of, due_in, held_in, is_laid, opened_in, shown_in
 from replitree_verify.moves.model import Model
-from replitree_verify.moves.space import MAP_PATH, MovesState, Seen, Space
+from replitree_verify.moves.space import MovesState, Seen, Space
+from replitree_verify.moves.stages import MAP_PATH
 from replitree_verify.patches.patch import Patch
 
 
@@ -93,13 +94,20 @@ def _left_out(state: MovesState, shown: tuple[tuple[str, ...], ...]) -> Iterator
     # The map of number n was written at 2n + 1, so 2n is just before it.
     cuts = [(2 * number, each.before) for number, each in enumerate(state.maps) if number]
     cuts.append((2 * len(state.maps), shown))
+    now = _map_of(state.maps[-1])
+    for zxid, rows in cuts:
+        # A read of all rows, or one that finds a newer map than that of its cut, asks all shards of the map.
+        left = [row for at, its in enumerate(rows) if at not in now.shards for row in its]
+        if left and zxid >= now.since:
+            yield f"D7: a read of all shards at {zxid} leaves out {left}"
     for number, used in enumerate(state.maps):
         for later, found in enumerate(state.maps[number:], number):
             changed = Zxid(2 * later + 1)
             for zxid, rows in cuts:
                 # The session that reads the map the second time has seen the cut; it may have seen more.
                 is_seen = later == len(state.maps) - 1 or 2 * later + 3 > zxid
-                if not is_seen or not is_map_at(Zxid(zxid), used.version, found.version, changed):
+                is_refused = zxid < _map_of(used).since
+                if not is_seen or is_refused or not is_map_at(Zxid(zxid), used.version, found.version, changed):
                     continue
                 for bucket in range(4):
                     asked = _map_of(used).shards_of([Bucket(bucket)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from typing_extensions import override
@@ -20,11 +19,10 @@ from replitree.protocol.core.entries import (
     encode_entry,
 )
 from replitree.protocol.core.log import encode_log, next_index
+from replitree.protocol.core.stamps import GetStamped, Stamped, StampedNode, Zxid
 from replitree.protocol.membership.table import table_nodes
-from replitree.protocol.program.stages import Stage
 from replitree.protocol.sharded.feed import REMOVAL, moved_group
-from replitree.protocol.sharded.joint_batch import insert_named
-from replitree.protocol.sharded.joint_insert import JointInsert, MapChanged
+from replitree.protocol.sharded.joint_insert import MapChanged
 from replitree.protocol.sharded.moves.batch import Laying, RowsRemoval, RowsSum
 from replitree.protocol.sharded.moves.carry import (
     AwaitedInserts,
@@ -35,28 +33,26 @@ from replitree.protocol.sharded.moves.carry import (
     MoverEnd,
     NothingLeft,
     PrepareBatch,
-    take_turn,
-    turn_moves_back,
 )
-from replitree.protocol.sharded.moves.course import MovesFound, Turned, begin, find_moves
+from replitree.protocol.sharded.moves.course import MovesFound, Turned
 from replitree.protocol.sharded.moves.progress import Batch, moves
 from replitree.protocol.sharded.prepare import Participant
-from replitree.protocol.sharded.shard_map import ShardMap, decode_map, encode_map, without_moves
+from replitree.protocol.sharded.shard_map import decode_map, encode_map, without_moves
+from replitree.protocol.upkeep.shard_removal import ShardNeeded, ShardRemoved
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, log_of, put
 from replitree_verify.moves.logs import (
-    BACK_MAP,
     COMMAND,
     COMMANDS,
+    EMPTYING_MAPS,
     EPOCH,
-    FIRST_MAP,
+    MAPS,
     MOVES,
     PLACE,
     REPLICAS,
     SEATS,
     SHARDS,
     START,
-    WANTED_MAP,
     bucket_of,
     held_in,
     here,
@@ -64,7 +60,18 @@ from replitree_verify.moves.logs import (
     opened_in,
     shown_in,
 )
-from replitree_verify.moves.model import Model, Put
+from replitree_verify.moves.model import Model
+from replitree_verify.moves.stages import (
+    MAP_PATH,
+    ReadMap,
+    ShardGone,
+    Tell,
+    insert,
+    remove,
+    start,
+    turn,
+    turn_back,
+)
 from replitree_verify.process.log_duties import count, lose_patience, roll
 from replitree_verify.world.faults import Budget, Fault, budget_of, spent
 from replitree_verify.world.kernel import END, Kernel
@@ -72,20 +79,6 @@ from replitree_verify.world.kernel import END, Kernel
 NOT_BEGUN = -1
 DAMAGED = f"{MOVES}.damaged"
 """A row that no client has inserted."""
-
-MAP_PATH = layout.shard_map(PLACE)
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """A thread tells what it has found out."""
-
-    outcome: Any
-
-
-@dataclass(frozen=True, slots=True)
-class ReadMap:
-    """A client reads the map.  Outcome: the node."""
 
 
 class Seen(NamedTuple):
@@ -109,7 +102,7 @@ class MovesState(NamedTuple):
 
     Attributes
     ----------
-    inserts, starter, again, turner, duties
+    inserts, starter, again, turner, remover, duties
         Where the threads stand.
     movers, memories
         Where the movers stand in their turn, and what they remember of the last one.
@@ -128,6 +121,7 @@ class MovesState(NamedTuple):
     starter: int
     again: int
     turner: int
+    remover: int
     duties: tuple[int, ...]
     movers: tuple[int, ...]
     memories: tuple[AwaitedInserts | None, ...]
@@ -148,39 +142,6 @@ class MovesState(NamedTuple):
         return self
 
 
-def insert(number: int, asked: Put) -> Stage:
-    """Insert a client's rows, split by the map; once more if that has changed."""
-    for attempt in range(2):
-        node: fx.Node = yield ReadMap()
-        shard_map = decode_map(node.value, MAP_PATH)
-        joint = _joint_of(number, attempt, asked, shard_map, node.version)
-        told, _ = yield from insert_named(joint, None, b"client")
-        yield Tell(told)
-        if not isinstance(told, MapChanged):
-            break
-    return None
-
-
-def start(wanted: ShardMap) -> Stage:
-    """Begin the moves."""
-    found = yield from find_moves(PLACE)
-    assert found is not None
-    yield Tell((yield from begin(found, wanted)))
-    return None
-
-
-def turn(awaited: AwaitedInserts | None) -> Stage:
-    """Take a turn of a mover."""
-    yield Tell((yield from take_turn(PLACE, COMMANDS, awaited)))
-    return None
-
-
-def turn_back() -> Stage:
-    """Turn the moves back."""
-    yield Tell((yield from turn_moves_back(PLACE, 2)))
-    return None
-
-
 class Space(small_search.Space[MovesState]):
     """The states of a model.
 
@@ -194,13 +155,14 @@ class Space(small_search.Space[MovesState]):
         self.model = model
         self.probes = set[str]()
         self._kernel = Kernel()
+        self._first, self._wanted, self._back = EMPTYING_MAPS if model.removes else MAPS
         asked = ((count, model.joins), (lose_patience, model.gives_up))
         self._duties = tuple((duty, SEATS.index(seat)) for duty, seats in asked for seat in seats)
 
     @override
     def first(self) -> MovesState:
         nodes: list[fx.Operation] = [fx.Create(path) for path in ("/c", "/c/tables", "/c/sharded")]
-        nodes += (fx.Create(PLACE, b"s"), fx.Create(MAP_PATH, encode_map(FIRST_MAP)), fx.Create(COMMANDS))
+        nodes += (fx.Create(PLACE, b"s"), fx.Create(MAP_PATH, encode_map(self._first)), fx.Create(COMMANDS))
         nodes += (fx.Create(layout.joint_tokens(PLACE)), fx.Create(layout.joint_inserts(PLACE)))
         for shard in SHARDS:
             nodes += table_nodes(shard, b"", b"", encode_log(shard))
@@ -219,10 +181,11 @@ class Space(small_search.Space[MovesState]):
             NOT_BEGUN,
             NOT_BEGUN if self.model.moves_again else END,
             NOT_BEGUN if self.model.turns_back else END,
+            NOT_BEGUN if self.model.removes else END,
             (NOT_BEGUN,) * len(self._duties),
             (NOT_BEGUN,) * self.model.movers,
             (None,) * self.model.movers,
-            (Seen(fx.Version(0), encode_map(FIRST_MAP), ((), ())),),
+            (Seen(fx.Version(0), encode_map(self._first), ((), ())),),
             0,
             self.model.commands,
             self.model.rolls,
@@ -244,11 +207,11 @@ class Space(small_search.Space[MovesState]):
             stands = self._kernel.begin(insert, number, self.model.inserts[number]) if place == NOT_BEGUN else place
             for told, after, there in self._go_on(state, stands, has_faults=False):
                 yield f"insert {number} {told}", after._replace(inserts=put(after.inserts, number, there))
-        stands = self._kernel.begin(start, WANTED_MAP) if state.starter == NOT_BEGUN else state.starter
+        stands = self._kernel.begin(start, self._wanted) if state.starter == NOT_BEGUN else state.starter
         for told, after, there in self._go_on(state, stands):
             yield f"start {told}", after._replace(starter=there)
-        if state.again != NOT_BEGUN or _has_moved(state):
-            stands = self._kernel.begin(start, BACK_MAP) if state.again == NOT_BEGUN else state.again
+        if state.again != NOT_BEGUN or self._has_moved(state):
+            stands = self._kernel.begin(start, self._back) if state.again == NOT_BEGUN else state.again
             for told, after, there in self._go_on(state, stands):
                 self.probes.add("begun again")
                 yield f"start again {told}", after._replace(again=there)
@@ -256,6 +219,10 @@ class Space(small_search.Space[MovesState]):
             stands = self._kernel.begin(turn_back) if state.turner == NOT_BEGUN else state.turner
             for told, after, there in self._go_on(state, stands):
                 yield f"turn back {told}", after._replace(turner=there)
+        if state.remover != NOT_BEGUN or self._has_moved(state):
+            stands = self._kernel.begin(remove) if state.remover == NOT_BEGUN else state.remover
+            for told, after, there in self._go_on(state, stands):
+                yield f"remove {told}", after._replace(remover=there)
         for number in range(len(state.movers)):
             yield from self._of_mover(state, number)
         yield from self._of_duties(state)
@@ -416,12 +383,24 @@ class Space(small_search.Space[MovesState]):
                 return
         yield "nothing is left", state, NothingLeft()
 
+    def _has_moved(self, state: MovesState) -> bool:
+        """Whether the moves have ended, and not by turning back; afterwards the shard may have been removed."""
+        ended = encode_map(without_moves(self._wanted))
+        return len(state.maps) > 2 and any(each.value == ended for each in state.maps[-2:])
+
     # --- what is seen -----------------------------------------------------------------------------------------------------
 
     def _hear(self, state: MovesState, outcome: Any, mover: int) -> MovesState:
-        if isinstance(outcome, MapChanged):
-            self.probes.add("map changed")
-        if outcome is Turned.DONE and decode_map(state.maps[-1].value, MAP_PATH).moves != WANTED_MAP.moves:
+        match outcome:
+            case MapChanged():
+                self.probes.add("map changed")
+            case ShardRemoved():
+                self.probes.add("removed")
+            case ShardNeeded():
+                self.probes.add("needed")
+            case ShardGone():
+                self.probes.add("shard gone")
+        if outcome is Turned.DONE and decode_map(state.maps[-1].value, MAP_PATH).moves != self._wanted.moves:
             self.probes.add("turned back")
         if mover < 0:
             return state
@@ -462,20 +441,6 @@ def _sum_of(rows: tuple[str, ...]) -> RowsSum:
     return RowsSum(len(rows), " ".join(sorted(rows)))
 
 
-def _joint_of(number: int, attempt: int, asked: Put, shard_map: ShardMap, version: fx.Version) -> JointInsert:
-    """Return an insert of rows that were split by a map."""
-    owners = shard_map.owners
-    participants: list[Participant] = []
-    for shard in sorted({owners[bucket] for bucket in asked.buckets}):
-        rows = " ".join(f"{bucket}.{number}" for bucket in asked.buckets if owners[bucket] == shard)
-        staging = fx.StagingId(f"{SEATS[shard]}-i{number}.{attempt}")
-        parts = (fx.StagedPart(asked.partition, 1, 1, rows),)
-        participants.append(Participant(REPLICAS[shard], EPOCH, staging, parts, START, is_apart=False))
-    token, drops = fx.BlockId(f"t{number}"), (EVERY_PARTITION,) if asked.overwrites else ()
-    joint = fx.JointId(f"i{number}.{attempt}")
-    return JointInsert(joint, PLACE, token, version, tuple(participants), asked.quorum, drops=drops)
-
-
 def _command(tree: Tree, seat: int, *, is_in_scope: bool) -> fx.Create:
     """Return what appends a command to the log of a shard: no earlier part of it is in scope if it can't have such rows."""
     log = log_of(tree, SHARDS[seat])
@@ -506,6 +471,13 @@ def _looked_up(tree: Tree, effect: Any) -> Any:
             return EPOCH
         case fx.AdoptEpoch() | fx.Sync() | Tell():
             return None
+        case GetStamped((path,)):
+            node = tree.get(path)
+            # The map of version n is written at 2n + 1 (`search`).
+            changed = Zxid(0 if node is None else 2 * node.version + 1)
+            return Stamped(
+                (None if node is None else StampedNode(node.value, node.version, changed, changed),), changed
+            )
     return answer(tree, effect)
 
 
@@ -513,11 +485,6 @@ def _is_fixed(effect: Any) -> bool:
     """Whether an effect reads entries of a log, which never change."""
     paths = (effect.path,) if isinstance(effect, fx.Get) else effect.paths if isinstance(effect, fx.GetMany) else ("",)
     return bool(paths) and "/log-" in paths[0]
-
-
-def _has_moved(state: MovesState) -> bool:
-    """Whether the moves have ended, and not by turning back."""
-    return len(state.maps) > 2 and state.maps[-1].value == encode_map(without_moves(WANTED_MAP))
 
 
 def _noted(state: MovesState, tree: Tree) -> MovesState:

@@ -2,7 +2,8 @@
 
 The table ``d`` has two shards.  Each client that gives the name has an id of its own, and takes a cut of its own.  The replica
 of a shard keeps what it has there by one commit.  A client that hears that its change is in doubt repeats it with the same id.
-A cut lies at its own number in the log of each shard.  Left out: the parts, and the replica's own doubts, which the models of
+A cut lies at its own number in the log of each shard.  A shard that owns nothing may be removed: it has had no rows since the
+map was written.  Left out: the parts, and the replica's own doubts, which the models of
 tags and consumers of any table have.
 """
 
@@ -15,7 +16,8 @@ from replitree_verify.engine.small_search import Declaration
 from replitree_verify.world.faults import Fault
 
 DESCRIPTIONS: Mapping[str, str] = {
-    "KEPT": "what readers find is kept in each of its shards, at the index that it names; a consumer also in new shards",
+    "KEPT": "what readers find is kept in each of its shards, at the index that it names; a consumer also in new shards;"
+    " nothing that readers find needs a shard that was removed",
     "BACK": "a consumer goes back in no shard, and a hold that has ended stays so",
     "TRUE": "what a client is told is true: its tag was there, or never will be; the consumer stood where it was moved to",
     "LEFT": "where nothing moves, a shard keeps nothing for a tag that is not there, unless a client has not ended well",
@@ -42,6 +44,8 @@ class Model(Declaration):
         How many clients add a shard.
     ends
         How many shards may end its hold.
+    removes
+        How many clients remove the second shard, which owns nothing then.
     """
 
     makes: tuple[str, ...]
@@ -51,6 +55,7 @@ class Model(Declaration):
     moves: tuple[int, ...] = ()
     adds: int = 0
     ends: int = 0
+    removes: int = 0
 
 
 MODELS = (
@@ -86,6 +91,23 @@ MODELS = (
         deletes=1,
         faults={Fault.UNKNOWN: 1},
         probes=("made", "other", "torn", "deleted", "none", "in doubt", "applied late"),
+    ),
+    Model(
+        "tags_removed",
+        "a shard that owns nothing is removed while a tag is made, and the answer of a commit is lost",
+        makes=("x",),
+        removes=1,
+        attempts=2,
+        faults={Fault.UNKNOWN: 1},
+        probes=("made", "removed", "needed", "in doubt", "applied late", "made after the removal"),
+    ),
+    Model(
+        "tags_removed_deleted",
+        "a shard is removed while a tag that needs it is made and deleted",
+        makes=("x",),
+        removes=1,
+        deletes=1,
+        probes=("made", "deleted", "removed", "needed", "made after the removal"),
     ),
     Model(
         "cut_consumers_moved",
@@ -126,5 +148,25 @@ MODELS = (
         ends=1,
         of_consumers=True,
         probes=("made", "torn", "moved", "deleted", "hold over"),
+    ),
+    Model(
+        "cut_consumers_removed",
+        "a shard that owns nothing is removed while a consumer is made and moved, and the answer of a commit is lost",
+        makes=("x",),
+        moves=(20,),
+        removes=1,
+        attempts=2,
+        of_consumers=True,
+        faults={Fault.UNKNOWN: 1},
+        probes=("made", "moved", "removed", "needed", "in doubt", "applied late"),
+    ),
+    Model(
+        "cut_consumers_removed_end",
+        "a shard is removed while it ends the hold of a consumer",
+        makes=("x",),
+        removes=1,
+        ends=1,
+        of_consumers=True,
+        probes=("made", "removed", "needed", "removed after its hold"),
     ),
 )

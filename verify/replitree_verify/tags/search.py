@@ -14,10 +14,11 @@ from replitree.protocol.sharded.moves.course import Turned
 from replitree.protocol.sharded.shard_map import Shard
 from replitree.protocol.upkeep.consumers import ConsumerValue
 from replitree.protocol.upkeep.named_cuts import CutThere
+from replitree.protocol.upkeep.shard_removal import ShardNeeded, ShardRemoved
 from replitree_verify.engine.small_search import Rules, Searched, search_all
 from replitree_verify.patches.patch import Patch
 from replitree_verify.tags.model import Model
-from replitree_verify.tags.space import TABLE, Space, TagsState, shards_in
+from replitree_verify.tags.space import EMPTIED, TABLE, Space, TagsState, shards_in
 
 
 def search(model: Model, mutant: Patch | None = None) -> Searched:
@@ -55,6 +56,10 @@ def _unkept(space: Space, tree: Tree) -> Iterator[str]:
     for shard, index in needed.items():
         kept = kept_in(space, tree, shard)
         is_over = isinstance(kept, ConsumerValue) and bool(kept.expired)
+        if shard not in shards_in(tree):
+            if parse_cut(value.cut).zxid < EMPTIED and not is_over:
+                yield f"KEPT: {value.id} at {value.cut} needs {shard}, which was removed"
+            continue
         if kept is None or kept.id != value.id or (kept.index != index and not is_over):
             yield f"KEPT: {value.id} at {value.cut} needs {shard} at {index}, which keeps {kept}"
 
@@ -94,6 +99,10 @@ def wrong_at_rest(space: Space, state: TagsState) -> Iterator[str]:
     """Give what does not hold where nothing is left to do."""
     shards = [places.shard_name(TABLE, Shard(number)) for number in range(3)]
     left = [shard for shard in shards if kept_in(space, state.tree, shard) is not None]
-    is_well = not state.doubts and all(isinstance(told, CutThere | Turned) for told in state.told)
+    is_well = not state.doubts and all(
+        isinstance(told, CutThere | Turned | ShardRemoved | ShardNeeded) for told in state.told
+    )
+    # What a shard that was removed still has goes with its table.
+    left = [shard for shard in left if space.model.removes == 0 or shard in shards_in(state.tree)]
     if space.found(state.tree) is None and left and is_well:
         yield f"LEFT: {', '.join(left)} keeps what nothing needs"

@@ -12,6 +12,7 @@ from typing_extensions import override
 from replitree.coordination.tree import Tree, answer
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
+from replitree.protocol.core.stamps import GetStamped, Stamped, StampedNode, Zxid
 from replitree.protocol.program.stages import Stage
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.cut import parse_cut
@@ -38,6 +39,7 @@ from replitree.protocol.upkeep.named_cuts import (
     delete_named_cut,
     make_named_cut,
 )
+from replitree.protocol.upkeep.shard_removal import ShardNeeded, ShardRemoval, ShardRemoved, remove_shard
 from replitree.protocol.upkeep.tags import TagValue, encode_tag
 from replitree_verify.engine import small_search
 from replitree_verify.engine.shared_tree import arrivals, committed, ends_of, put
@@ -50,17 +52,19 @@ NEW = Shard(2)
 PLACE = layout.sharded(ROOT, TABLE)
 MAP = layout.shard_map(PLACE)
 NOT_BEGUN = -1
+EMPTIED = Zxid(15)
+"""The transaction that has written the map by which the second shard owns nothing: some cuts come before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
     """A client hears what became of its call; of a deletion that has certainly ended, that the tag was gone."""
 
-    outcome: ConsumerMove | Turned | None
+    outcome: ConsumerMove | Turned | ShardRemoval | None
 
 
 class Job(NamedTuple):
-    """What one client does: it makes the tag or the consumer, moves it to a cut, adds a shard, or deletes it."""
+    """What one client does: it makes the tag or the consumer, moves it to a cut, adds or removes a shard, or deletes it."""
 
     kind: str
     id: str = ""
@@ -151,6 +155,12 @@ def add() -> Stage:
     return None
 
 
+def remove() -> Stage:
+    """Remove the second shard."""
+    yield Tell((yield from remove_shard(ROOT, TABLE, Shard(1))))
+    return None
+
+
 class Space(small_search.Space[TagsState]):
     """The states of a model.
 
@@ -169,6 +179,7 @@ class Space(small_search.Space[TagsState]):
             *(Job("delete"),) * model.deletes,
             *(Job(f"move to {each}", cut=each) for each in model.moves),
             *(Job("add"),) * model.adds,
+            *(Job("remove"),) * model.removes,
         )
 
     @override
@@ -179,8 +190,10 @@ class Space(small_search.Space[TagsState]):
             *map(fx.Create, paths),
             fx.Create(PLACE, INCARNATION.encode()),
             fx.Create(places.life(PLACE, INCARNATION)),
-            fx.Create(MAP, encode_map(first_map(("k",), {Shard(0): 1, Shard(1): 1}, 4))),
+            fx.Create(MAP, encode_map(first_map(("k",), {Shard(0): 1, Shard(1): 0 if self.model.removes else 1}, 4))),
         )
+        if self.model.removes:
+            nodes = (*nodes, fx.Create(layout.replicas(places.shard_place(ROOT, TABLE, Shard(1), INCARNATION))))
         count = len(self.jobs)
         none = (NOT_BEGUN,) * count, (None,) * count, (0,) * count
         tree = committed(Tree(), nodes)
@@ -218,6 +231,8 @@ class Space(small_search.Space[TagsState]):
             return self._kernel.begin(make, self.at, job.id)
         if job.cut:
             return self._kernel.begin(move, self.at, job.cut)
+        if job.kind == "remove":
+            return self._kernel.begin(remove)
         return self._kernel.begin(add) if job.kind == "add" else self._kernel.begin(delete, self.at)
 
     def _ended(self, state: TagsState) -> Iterator[tuple[str, TagsState]]:
@@ -252,6 +267,10 @@ class Space(small_search.Space[TagsState]):
                     yield f"{what} refused", after._replace(threads=put(state.threads, number, END))
                 else:
                     yield what, self._at(state._replace(tree=tree), number, self._kernel.step(place, None))
+            case GetStamped((path,)):
+                node = state.tree.get(path)
+                stamped = None if node is None else StampedNode(node.value, node.version, EMPTIED, EMPTIED)
+                yield what, self._at(state, number, self._kernel.step(place, Stamped((stamped,), EMPTIED)))
             case _:
                 yield what, self._at(state, number, self._kernel.step(place, answer(state.tree, effect)))
 
@@ -275,7 +294,7 @@ class Space(small_search.Space[TagsState]):
             outcome: CutTagValue | CutConsumerValue | None = None
             if isinstance(effect, TakeCut):
                 # Each attempt has a cut of its own, and so an index of its own.
-                index = 10 * number + state.attempts[number]
+                index = max(10 * number + state.attempts[number], _since(state.tree))
                 cut, known_as = f"e@{index}", fx.EntryId(job.id)
                 shards = tuple(KeptShard(shard, index, "r") for shard in shards_in(state.tree))
                 of_consumers = self.model.of_consumers
@@ -287,7 +306,7 @@ class Space(small_search.Space[TagsState]):
         again = is_open and state.attempts[number] < self.model.attempts
         return state._replace(threads=put(state.threads, number, NOT_BEGUN if again else place))
 
-    def _hear(self, state: TagsState, number: int, told: ConsumerMove | Turned | None) -> TagsState:
+    def _hear(self, state: TagsState, number: int, told: ConsumerMove | Turned | ShardRemoval | None) -> TagsState:
         """Let a client hear what became of its call."""
         job = self.jobs[number]
         match told:
@@ -302,6 +321,10 @@ class Space(small_search.Space[TagsState]):
                 self.probes.add("torn")
             case HoldOver():
                 self.probes.add("hold over")
+            case ShardRemoved():
+                self.probes.add("removed")
+            case ShardNeeded():
+                self.probes.add("needed")
             case Turned():
                 self.probes.add("added" if told is Turned.DONE else "not added")
             case fx.InDoubt():
@@ -324,4 +347,12 @@ class Space(small_search.Space[TagsState]):
             return state
         if len(shards_in(state.tree)) > len(value.shards):
             self.probes.add("held in a new shard")
+        if _since(state.tree):
+            self.probes.add("made after the removal" if len(value.shards) == 1 else "removed after its hold")
         return state._replace(shown=state.shown | {(value.id, value.cut if self.model.of_consumers else "")})
+
+
+def _since(tree: Tree) -> int:
+    node = tree.get(MAP)
+    assert node is not None
+    return decode_map(node.value, MAP).since

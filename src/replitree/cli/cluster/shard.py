@@ -11,6 +11,7 @@ from replitree.cli.options import Cluster, Name, check_name, on_cluster
 from replitree.cli.output import byte_size, counted
 from replitree.cli.plugins import CommandGroup
 from replitree.errors import BadInput
+from replitree.protocol.sharded.shard_map import Shard
 
 if TYPE_CHECKING:
     from replitree.client.sharded.moving.resharding import MovesStatus
@@ -26,6 +27,8 @@ On = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would move.")]
 Later = Annotated[bool, typer.Option("--no-wait", help="Only begin: the servers carry the rows over.")]
+
+Keep = Annotated[bool, typer.Option("--keep", help="Only empty it: the shard stays, and owns nothing.")]
 
 Config = Annotated[
     Path | None,
@@ -65,9 +68,28 @@ def add(table: Name, at: Cluster, replicas: On = "", weight: Weight = 1, later: 
 
 @app.command("remove")
 @on_cluster
-def remove(table: Name, at: Cluster, shard: ShardNumber, later: Later = False, dry_run: DryRun = False) -> None:
-    """Move all buckets of a shard to the others; it stays, and owns nothing."""
-    _weigh(table, at, {shard: 0}, later=later, dry_run=dry_run)
+def remove(
+    table: Name, at: Cluster, shard: ShardNumber, later: Later = False, dry_run: DryRun = False, keep: Keep = False
+) -> None:
+    """Move all buckets of a shard to the others, then remove it; repeat it after it was cut off."""
+    if dry_run:
+        _weigh(table, at, {shard: 0}, later=later, dry_run=True)
+        return
+    check_name(table)
+    with at.connect() as connection:
+        shards = connection.shards(table)
+        found = shards.status()
+        # Otherwise an earlier command has begun it, or has removed the shard and was cut off.
+        weight = found.weights.get(Shard(shard))
+        if weight is not None and not (found.moves and weight == 0):
+            _begin(shards, {shard: 0})
+        if not later:
+            shards.carry(tell)
+        if not (later or keep):
+            shards.remove(shard)
+            tell(f"{table} has no shard {shard} any more")
+        found = shards.status()
+        at.out.result(_described(table, found), _headline(table, found))
 
 
 @app.command("rebalance")
@@ -185,10 +207,14 @@ def _weigh(table: str, at: Cluster, weights: dict[int, int], *, later: bool, dry
             rows = [(each.source, each.target, len(each.buckets)) for each in planned.moves]
             at.out.listing(value, f"what would move in {table}", ("from", "to", "buckets"), rows)
             return
-        wanted = shards.weigh(weights)
-        count = sum(len(each.buckets) for each in wanted.moves)
-        tell(f"{counted(count, 'bucket')} of {wanted.buckets} move" if count else "no bucket has to move")
+        _begin(shards, weights)
         _carry(shards, at, later=later)
+
+
+def _begin(shards: TableShards, weights: dict[int, int]) -> None:
+    wanted = shards.weigh(weights)
+    count = sum(len(each.buckets) for each in wanted.moves)
+    tell(f"{counted(count, 'bucket')} of {wanted.buckets} move" if count else "no bucket has to move")
 
 
 def _carry(shards: TableShards, at: Cluster, *, later: bool) -> None:
@@ -201,7 +227,12 @@ def _carry(shards: TableShards, at: Cluster, *, later: bool) -> None:
 
 def _headline(table: str, found: MovesStatus) -> str:
     if not found.moves:
-        return f"shards of {table}: nothing moves"
+        left = (
+            f"; of removed shards there still is {', '.join(map(str, found.left))}: remove it again"
+            if found.left
+            else ""
+        )
+        return f"shards of {table}: nothing moves{left}"
     count = sum(len(each.buckets) for each in found.moves)
     refused = f"; {found.refused.times:,} refused: {found.refused.reason}" if found.refused else ""
     return (
@@ -223,7 +254,7 @@ def _described(table: str, found: MovesStatus) -> dict[str, Any]:
         "refused": found.refused.times if found.refused else 0,
         "refused_reason": found.refused.reason if found.refused else "",
     }
-    return {"table": table, "shards": shards, "moves": _moves_of(found.moves), **progress}
+    return {"table": table, "shards": shards, "moves": _moves_of(found.moves), "left": [*found.left], **progress}
 
 
 def _moves_of(moves: Any) -> list[dict[str, Any]]:

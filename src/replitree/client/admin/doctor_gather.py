@@ -38,6 +38,7 @@ from replitree.errors import CoordinationUnavailable, NotAuthorized, ReplitreeEr
 from replitree.protocol.core.effects import Exists
 from replitree.protocol.core.layout import Replica
 from replitree.protocol.core.parts import parse_part
+from replitree.protocol.sharded.places import is_shard_name, sharded_name
 from replitree.storage.schema.definition import DEFAULT_SETTINGS
 from replitree.tls import Contexts
 from replitree.wire.consumer_status import ConsumerStatus
@@ -194,6 +195,7 @@ def _table(
     return TableState(
         name=name,
         dropping=facts.dropping,
+        is_removed_shard=facts.dropping and is_shard_name(name) and sharded_name(name) in catalog.names(),
         restoring=facts.restoring,
         log_first=facts.log.first,
         log_tail=facts.log.tail,

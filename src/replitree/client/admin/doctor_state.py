@@ -208,8 +208,8 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
         Its name.
     problem
         Why it can't be judged: its definition is of a newer version, or it vanished meanwhile.
-    dropping
-        Its drop has begun.
+    dropping, is_removed_shard
+        Its drop has begun; and its sharded table is there, without it.
     restoring
         From which replica's disk it is being restored; empty: it is not.
     log_first, log_tail
@@ -236,6 +236,7 @@ class TableState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     problem: str = ""
     dropping: bool = False
+    is_removed_shard: bool = False
     restoring: str = ""
     log_first: int = 0
     log_tail: int = 0

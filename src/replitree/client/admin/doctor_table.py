@@ -9,7 +9,7 @@ from replitree.client.admin.doctor_state import TableState
 from replitree.client.transport.standing import ReplicaMark, entries_between
 from replitree.protocol.core.layout import PARENT_ENTRIES
 from replitree.protocol.propose.roll_over import NUMBERS_LEFT
-from replitree.protocol.sharded.places import sharded_name
+from replitree.protocol.sharded.places import shard_number, sharded_name
 from replitree.storage.sql.mutation import as_statement
 
 LOG_SLACK = 2
@@ -42,11 +42,17 @@ def examine_table(table: TableState) -> Iterator[DoctorFinding]:
         )
     elif table.dropping:
         names = listed([replica.name for replica in table.replicas])
+        whole = sharded_name(table.name)
+        again = (
+            f"replitree shard remove {whole} --shard {shard_number(table.name)}"
+            if table.is_removed_shard
+            else f"replitree table drop {whole} --yes"
+        )
         yield DoctorFinding(
             Severity.WARNING,
             "half-dropped-table",
             f"the drop of {table.name} was begun and is not finished; replicas that have not left it: {names}",
-            f"replitree table drop {sharded_name(table.name)} --yes finishes it",
+            f"{again} finishes it",
             table.name,
         )
     else:

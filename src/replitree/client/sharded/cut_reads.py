@@ -20,6 +20,8 @@ it is of another ensemble than the others, or    the read fails, because no cut 
 than the connection's last cut
 (the map is read beside the snapshots, and is    all shards are read again, by the new map
 another one than the known one)
+(a shard was removed from the map that still     the read takes a later cut; at a cut that the caller has given it
+had rows at the cut)                             fails
 ===============================================  ===========================================================================
 
 *One server.*  Where one server has a replica of each shard that a read asks, one request to it does all of this
@@ -42,10 +44,10 @@ from replitree.client.insert.terms import Written
 from replitree.client.read.read_options import CutPoint, ReadOptions
 from replitree.client.read.snapshot import Snapshot
 from replitree.client.sharded.server_reads import ServerReads
-from replitree.client.sharded.shard_table import SeenBody, ShardTable, left_s
+from replitree.client.sharded.shard_table import ShardTable, left_s
 from replitree.client.sharded.side_by_side import SideBySide
 from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError, SnapshotExpired, Unavailable
-from replitree.protocol.core.stamps import Zxid
+from replitree.protocol.core.stamps import BEFORE_ALL, Zxid
 from replitree.protocol.sharded.cut import CUT_LEVELS, Cut, CutLevel, OtherEnsemble, cut_of, parse_cut
 from replitree.protocol.sharded.moves.reading import is_map_at
 
@@ -110,12 +112,15 @@ class Shards(NamedTuple):
         Tells the map from every other one that the table, or another table of the name, has had.
     has_moves
         Whether buckets move.
+    since
+        The first cut that these shards have whole: others had rows before, and were removed.
     """
 
     wanted: Sequence[ShardTable]
     all: Sequence[ShardTable]
     map_id: object = None
     has_moves: bool = False
+    since: Zxid = BEFORE_ALL
 
 
 class ShardedSource(Protocol):
@@ -225,7 +230,13 @@ class CutReads:
         deadline = time.monotonic() + options.timeout_s
         while True:
             found = self._table.find(None)
-            chosen = self._choose(found, options, deadline)
+            try:
+                chosen = self._choose(found, options, deadline)
+            except ReplitreeError:
+                # A shard of the map that this handle knows may have been removed.
+                if self._table.has_map(found.map_id):
+                    raise
+                continue
             # After the cut was chosen, as for a read: so no shard of the cut is missing.
             if self._table.has_map(found.map_id):
                 return chosen.cut, found
@@ -328,7 +339,8 @@ class CutReads:
         if told is None:
             return None
         # A server that is behind may know an older map than this handle; of another ensemble the other way tells what is wrong.
-        if told.map_id != found.map_id or (last is not None and last.ensemble != told.cut.ensemble):
+        is_other = told.map_id != found.map_id or told.cut.zxid < found.since
+        if is_other or (last is not None and last.ensemble != told.cut.ensemble):
             for each in told.shards:
                 each.close()
             return None
@@ -359,6 +371,11 @@ class CutReads:
         """Return the cut to read at."""
         if options.as_of is not None:
             cut = parse_cut(options.as_of)
+            if cut.zxid < found.since:
+                raise SnapshotExpired(
+                    f"a shard of the table had rows at the cut {cut} and was removed since: cuts can be read from transaction"
+                    f" {found.since} on"
+                )
             return _Chosen(cut, CutPoint(str(cut), is_given=True))
         # Before anything is asked: what is written from here on need not be in the cut.
         has = self._own_writes(found, options.level or "consistent")
@@ -369,14 +386,12 @@ class CutReads:
         needed = dict(has)
         asked = list({each.name: each for each in (*found.wanted, *needed)}.values())
         told = self._beside.each(lambda each: each.seen(needed.get(each), left_s(deadline)), asked)
-        return self._lowest(told, len(found.wanted), has)
-
-    def _lowest(self, told: Sequence[SeenBody], wanted: int, has: Sequence[tuple[ShardTable, int]]) -> _Chosen:
-        """Return the cut of a consistent read: `told` by the shards that are wanted, and by others with writes to be in it."""
+        # Told by the shards that are wanted, and by others with writes that are to be in the cut.
         seen = [parse_cut(each.cut) for each in told]
-        cut = cut_of(seen[:wanted], self._check_last(seen), Zxid(max(each.written for each in told)))
-        assert isinstance(cut, Cut), "all are of one ensemble"
-        return _Chosen(cut, CutPoint(str(cut)), has)
+        least = Zxid(max(found.since, *(each.written for each in told)))
+        lowest = cut_of(seen[: len(found.wanted)], self._check_last(seen), least)
+        assert isinstance(lowest, Cut), "all are of one ensemble"
+        return _Chosen(lowest, CutPoint(str(lowest)), has)
 
     def _check_last(self, seen: Sequence[Cut]) -> Cut | None:
         """Return the connection's last cut when it is of one ensemble with some others."""

@@ -88,7 +88,7 @@ class ShardedTable(ShardedConsumerTable, ShardedViewsTable, ShardedAsideTable):
         self._joint: JointInserter | None = None
         self._beside = SideBySide()
         self._reads = CutReads(self, self._beside)
-        self._commands = ShardsCommander(lambda: self.find(None).all, self._beside)
+        self._commands = ShardsCommander(self._there, self._beside)
 
     @override
     def __repr__(self) -> str:
@@ -581,7 +581,7 @@ class ShardedTable(ShardedConsumerTable, ShardedViewsTable, ShardedAsideTable):
             return self.cut_of_tag(as_of)
         from replitree.client.sharded.cut_times import cut_at
 
-        return str(cut_at(self._catalog, self.find(None).all, self._beside, as_of))
+        return str(cut_at(self._catalog, self._there(), self._beside, as_of))
 
     @override
     def _taken(self, options: CutOptions) -> ShardedSnapshot:
@@ -614,7 +614,13 @@ class ShardedTable(ShardedConsumerTable, ShardedViewsTable, ShardedAsideTable):
         info = self._info
         shards = [self._shard(shard) for shard in info.map.shards]
         wanted = shards if where is None else [self._shard(shard) for shard in self._pruned(info.map, where)]
-        return Shards(wanted, shards, (info.incarnation, info.map_version), bool(info.map.moves))
+        map_id, since = (info.incarnation, info.map_version), Zxid(info.map.since)
+        return Shards(wanted, shards, map_id, bool(info.map.moves), since)
+
+    def _there(self) -> Sequence[ShardTable]:
+        """Return the shards by the map as it is now: one may have been removed since this handle has read it."""
+        self.map_now(self.find(None).map_id)
+        return self.find(None).all
 
     def has_map(self, map_id: object) -> bool:
         """Read the map; tell whether it is a certain one.  Otherwise, and in what it raises, as `map_now`."""

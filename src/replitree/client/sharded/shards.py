@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from replitree.client.insert.terms import Written
 from replitree.client.sharded.moving import resharding
 from replitree.client.sharded.moving.moves import MoveCarrier, MoveTerms
 from replitree.client.sharded.moving.resharding import MovesStatus
+from replitree.client.sharded.shard_table import ShardTable
+from replitree.client.sharded.sharded_catalog import sharded
+from replitree.errors import BadInput, ReplicaUnavailable
 from replitree.protocol.sharded.shard_map import Shard, ShardMap
+from replitree.storage.schema.shard_definition import shard_definition
 
 if TYPE_CHECKING:
     from replitree.client.transport.catalog import Catalog
@@ -66,6 +71,50 @@ class TableShards:
             It is not known whether the moves have begun; ask for the status.
         """
         return resharding.add_shard(self._catalog, self.name, replicas=replicas, weight=weight, timeout_s=timeout_s)[0]
+
+    def remove(self, shard: int, *, timeout_s: float = 60.0) -> None:
+        """Remove a shard that owns nothing: it leaves the table, and its replicas, logs and files go.
+
+        Its buckets have moved away before (`weigh` with the weight 0, and `carry`).  Cuts at which it had rows can't be read
+        afterwards, nor changes from there on.  A removal that was cut off is finished by removing again.
+
+        Parameters
+        ----------
+        shard
+            Its number.
+        timeout_s
+            How long its replicas may take to leave, in seconds.
+
+        Raises
+        ------
+        BadInput
+            Something needs the shard: it owns buckets, or a tag or a consumer needs what only this shard has, or detached or
+            frozen parts lie on the disks of its replicas; says what.
+        CoordinationUnavailable
+            It is not known whether it was removed; repeat it.
+        Unavailable
+            It was removed, and replicas have not left it in time; repeat it.
+        """
+        self._check_aside(shard)
+        resharding.take_out_shard(self._catalog, self.name, shard, timeout_s=timeout_s)
+
+    def _check_aside(self, shard: int) -> None:
+        """Raise if rows lie aside on the disks of a shard's replicas: they would go with it."""
+        info = sharded(self._catalog, self.name)
+        if Shard(shard) not in info.map.shards:
+            return
+        table = ShardTable(shard_definition(info.definition, Shard(shard)), self._catalog, self._http, Written())
+        (detached, silent), (frozen, unasked) = table.detached_everywhere(), table.frozen_everywhere()
+        if detached or frozen:
+            raise BadInput(
+                f"shard {shard} stays: {len(detached)} detached and {len(frozen)} frozen parts lie on the disks of its"
+                " replicas, and would go with it. Attach or remove them first"
+            )
+        if missing := {**silent, **unasked}:
+            raise ReplicaUnavailable(
+                f"shard {shard} stays: replicas that may have detached or frozen parts can't be asked ({', '.join(missing)});"
+                f" start them, or take them out (replitree drop-replica {table.name})"
+            )
 
     def weigh(self, weights: Mapping[int, int]) -> ShardMap:
         """Let buckets move until each shard owns as many as its weight asks for; return the map.

@@ -402,16 +402,18 @@ class ShardedWholeTable(Table):
         Raises
         ------
         SnapshotExpired
-            A shard that the cut has was removed.
+            A shard that the cut has had rows there, and was removed.
         """
         kept = next((tag for tag in self.tags() if tag.cut == cut), None)
         if kept is None:
             return None
-        there = {shard.name: shard for shard in self.find(None).all}
+        found = self.find(None)
+        there = {shard.name: shard for shard in found.all}
         for name, _ in kept.shards:
-            if name not in there:
+            if name not in there and parse_cut(cut).zxid < found.since:
                 raise SnapshotExpired(f"tag {kept.name!r} of {self.name} needs shard {name}, which was removed since")
-        return [(there[name], index) for name, index in kept.shards]
+        # Another shard that was removed had no rows at the cut.
+        return [(there[name], index) for name, index in kept.shards if name in there]
 
     def cut_of_tag(self, name: str) -> str:
         """Return the cut that a tag names.

@@ -428,6 +428,28 @@ class Catalog:
             raise TableNotFound(f"table {name!r} does not exist; see `replitree table list` for those that do")
         if marked is TableOutcome.UNSETTLED:
             raise CoordinationUnavailable(f"whether the drop of {name!r} has begun is not known; drop it again")
+        self.finish_drop(place, deadline, f"replitree table drop {name}")
+
+    def finish_drop(self, place: TablePlace, deadline: float, again: str) -> None:
+        """Let the replicas of a table whose drop has begun leave, and remove its nodes; nothing happens if they are gone.
+
+        Parameters
+        ----------
+        place
+            The table.
+        deadline
+            When to give up (monotonic seconds).
+        again
+            The command that goes on with it.
+
+        Raises
+        ------
+        Unavailable
+            Replicas have not left in time.
+        """
+        name = place.name
+        if not self._is_dropped(place):
+            return
         while True:
             present = self.replicas(name)
             for replica in present:
@@ -445,7 +467,7 @@ class Catalog:
             if time.monotonic() > deadline:
                 names = ", ".join(replica.name for replica in present) or "none"
                 raise Unavailable(
-                    f"table {name!r} is being dropped, but replicas have not left it ({names}); drop it again"
+                    f"table {name!r} is being dropped, but replicas have not left it ({names}); `{again}` goes on with it"
                 )
             time.sleep(LOOK_S)
 

@@ -83,6 +83,7 @@ from replitree.protocol.sharded.creation import COMMIT_BYTES_MAX, bytes_of
 from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map
 from replitree.protocol.state.mutation_scope import SCOPED_FORMAT
 
+REMOVED = "this shard was removed from the table: ask a replica of another one"
 MOVING = (
     "buckets of the table move between shards, so a row may lie in two of them: detach the partition when the moves have ended"
     " (`replitree shard status`)"
@@ -341,9 +342,11 @@ def _plan(own: TablePlace, asked: ShardsCommand, bytes_max: int) -> fx.Procedure
     found = yield from _read(own, asked)
     if found is None:
         return NotProposed("the sharded table is being dropped")
-    if found.is_moving and isinstance(asked.entry, DropEntry) and asked.entry.detach:
+    is_removed = all(each.place.path != own.path for each in found.targets)
+    if is_removed or (found.is_moving and isinstance(asked.entry, DropEntry) and asked.entry.detach):
+        # The log of a shard that was removed does not get the command, so this replica could not settle a doubt.
         known = yield from find_in_shards(own, command)
-        return NotProposed(MOVING) if known is None else known
+        return NotProposed(REMOVED if is_removed else MOVING) if known is None else known
     if asked.columns is not None and found.views != asked.views:
         # The commit proves the map, and with it the views.
         return NotProposed(VIEWS_CHANGED)

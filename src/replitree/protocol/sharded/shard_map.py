@@ -15,8 +15,9 @@ Guarantees:
   other bucket changes its owner.  Between equal remainders the choice is free, so it falls on a shard that already owns the
   bucket in question.
 
-To add a shard is to give it a weight, to remove one is to leave its weight out.  A shard of weight 0 stays in the map and is to
-own nothing: it is being emptied, or is not in use yet.
+To add a shard is to give it a weight.  A shard of weight 0 is to own nothing: it is being emptied, or is not in use yet.  A
+shard that owns nothing can leave the map (`without_shard`, `protocol.upkeep.shard_removal`).  Then the map says which cuts need
+it (`RemovedShards`), in a newer format: a process that does not know that would leave out rows of earlier cuts.
 
 *Moves* are in the map from the moment at which buckets change their owner until the shard that owned them before, the source,
 has no rows of theirs any more (`replitree.protocol.sharded.moves`).  Until then a read asks both (`shards_of`).  The moves of a
@@ -35,7 +36,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import Literal, NewType
+from typing import Any, Literal, NewType
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -44,8 +45,8 @@ from replitree.decoding import json_decoder
 from replitree.errors import BadInput
 from replitree.protocol.core.values import decode_value
 
-MAP_FORMAT = 3
-"""The newest one, of a map with views; one with moves only has format 2, and one with neither has format 1, as ever."""
+MAP_FORMAT = 4
+"""The newest one, of a map that shards have left; one with views has format 3, one with moves only 2, and any other one 1."""
 
 BUCKETS_DEFAULT = 256
 
@@ -104,6 +105,22 @@ class Move(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
         return tuple(Bucket(run.first + at) for run in self.runs for at in range(run.buckets))
 
 
+class RemovedShards(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What is known of the shards that have left a map.
+
+    Attributes
+    ----------
+    since
+        The first transaction of coordination from which on none of them is needed: cuts before it can't be read, and changes
+        can't be read from there.  0: the table was made anew since, in an ensemble that has no such cuts.
+    next
+        The lowest number that no shard has had: a number is never used again.
+    """
+
+    since: int
+    next: Shard
+
+
 class ShardMap(msgspec.Struct, frozen=True):
     """Value of the node ``map``.
 
@@ -123,6 +140,8 @@ class ShardMap(msgspec.Struct, frozen=True):
         Buckets that move from shard to shard, by source and target; most maps have none.
     views
         The version of the table's node ``views``, if there are materialised views of the table, or such that write to it.
+    removed
+        What is known of the shards that have left the table; most maps have none.
     """
 
     buckets: int
@@ -132,6 +151,7 @@ class ShardMap(msgspec.Struct, frozen=True):
     hash: Literal["xxh64-42"] = "xxh64-42"
     moves: tuple[Move, ...] = ()
     views: int | UnsetType = UNSET
+    removed: RemovedShards | UnsetType = UNSET
     format: int = 1
 
     def __post_init__(self) -> None:
@@ -157,8 +177,12 @@ class ShardMap(msgspec.Struct, frozen=True):
             (set(owners) <= set(shards), "a bucket is owned by a shard that the map does not have"),
             # What a newer format means is not known here: `decode_map` refuses it by its number.
             (
-                self.format > MAP_FORMAT or self.format == _format_of(self.moves, self.views),
-                "a map with moves has another format than one without, and so has a map with views",
+                self.format > MAP_FORMAT or self.format == _format_of(self.moves, self.views, self.removed),
+                "a map with moves has another format than one without, and so has one with views, or that shards have left",
+            ),
+            (
+                self.removed is UNSET or (self.removed.since >= 0 and max(shards, default=0) < self.removed.next),
+                "the numbers of shards that have left the map are not below the next one",
             ),
         )
         for holds, problem in rules:
@@ -194,6 +218,16 @@ class ShardMap(msgspec.Struct, frozen=True):
         return tuple(each.shard for each in self.weights)
 
     @property
+    def since(self) -> int:
+        """The first transaction whose cut the shards of the map have whole; 0: no shard has left it."""
+        return 0 if self.removed is UNSET else self.removed.since
+
+    @property
+    def next_shard(self) -> Shard:
+        """The lowest number that no shard of the table has had, unless the addition of one was cut off."""
+        return Shard(max(self.shards) + 1) if self.removed is UNSET else self.removed.next
+
+    @property
     def owners(self) -> tuple[Shard, ...]:
         """The owner of each bucket, from bucket 0 on."""
         return tuple(run.shard for run in self.owner for _ in range(run.buckets))
@@ -209,9 +243,11 @@ _decode = json_decoder(ShardMap).decode
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
-def _format_of(moves: tuple[Move, ...], views: int | UnsetType) -> int:
+def _format_of(moves: tuple[Move, ...], views: int | UnsetType, removed: RemovedShards | UnsetType = UNSET) -> int:
     """Return the format of a map: the lowest one whose readers know all that is in it."""
-    return MAP_FORMAT if views is not UNSET else 2 if moves else 1
+    if removed is not UNSET:
+        return MAP_FORMAT
+    return 3 if views is not UNSET else 2 if moves else 1
 
 
 def encode_map(value: ShardMap) -> bytes:
@@ -271,8 +307,7 @@ def rebalanced(shard_map: ShardMap, weights: Mapping[Shard, int]) -> ShardMap:
     shard_map
         The map before.
     weights
-        Of each shard from now on.  A shard that the map has and that is not here loses all of its buckets, and leaves the map;
-        one that the map does not have is added.
+        Of each shard from now on, at least of each shard that the map has; one that it does not have is added.
 
     Raises
     ------
@@ -286,7 +321,10 @@ def rebalanced(shard_map: ShardMap, weights: Mapping[Shard, int]) -> ShardMap:
     (0, 0, 2, 2, 1, 1, 2, 2)
     """
     balanced = _balanced(shard_map.key, shard_map.owners, weights)
-    return with_views(balanced, shard_map.views)
+    removed = shard_map.removed
+    if removed is not UNSET:
+        removed = msgspec.structs.replace(removed, next=max(removed.next, Shard(max(weights) + 1)))
+    return _same(shard_map, owner=balanced.owner, weights=balanced.weights, moves=(), removed=removed)
 
 
 def moving(before: ShardMap, after: ShardMap) -> ShardMap:
@@ -317,7 +355,7 @@ def moving(before: ShardMap, after: ShardMap) -> ShardMap:
             found.setdefault(change, []).append(BucketRun(Bucket(first), length))
         first += length
     moves = tuple(Move(*pair, tuple(found[pair])) for pair in sorted(found))
-    return msgspec.structs.replace(after, moves=moves, format=_format_of(moves, after.views))
+    return _same(after, moves=moves)
 
 
 def handed_over(shard_map: ShardMap, buckets: Iterable[Bucket], target: Shard) -> ShardMap:
@@ -356,12 +394,51 @@ def turned_back(shard_map: ShardMap) -> ShardMap:
 
 def without_moves(shard_map: ShardMap) -> ShardMap:
     """Return the map after all its moves have ended."""
-    return msgspec.structs.replace(shard_map, moves=(), format=_format_of((), shard_map.views))
+    return _same(shard_map, moves=())
 
 
 def with_views(shard_map: ShardMap, views: int | UnsetType) -> ShardMap:
     """Return the map after a change of views: the new version of the node ``views``, or `UNSET` when none are left."""
-    return msgspec.structs.replace(shard_map, views=views, format=_format_of(shard_map.moves, views))
+    return _same(shard_map, views=views)
+
+
+def without_shard(shard_map: ShardMap, shard: Shard, since: int) -> ShardMap:
+    """Return the map after a shard has left it.
+
+    Parameters
+    ----------
+    shard
+        One that owns nothing, of a map without moves.
+    since
+        A transaction from which on it has had no rows.
+
+    Examples
+    --------
+    >>> emptied = handed_over(first_map(["id"], {Shard(0): 1, Shard(1): 1}, 8), map(Bucket, range(4)), Shard(1))
+    >>> left = without_shard(emptied, Shard(0), 17)
+    >>> left.shards, left.removed, left.format
+    ((1,), RemovedShards(since=17, next=2), 4)
+    """
+    assert not shard_map.moves
+    assert shard not in shard_map.owners
+    weights = tuple(each for each in shard_map.weights if each.shard != shard)
+    if not any(each.weight for each in weights):
+        # Buckets were moved one by one, and the weights ask for something else.
+        weights = tuple(msgspec.structs.replace(each, weight=1) for each in weights)
+    removed = RemovedShards(max(shard_map.since, since), shard_map.next_shard)
+    return _same(shard_map, weights=weights, removed=removed)
+
+
+def made_anew(shard_map: ShardMap) -> ShardMap:
+    """Return the map of the same table when coordination has lost it: without views, and without cuts of the old ensemble."""
+    removed = UNSET if shard_map.removed is UNSET else msgspec.structs.replace(shard_map.removed, since=0)
+    return _same(shard_map, views=UNSET, removed=removed)
+
+
+def _same(shard_map: ShardMap, **changes: Any) -> ShardMap:
+    """Return a map with other fields, in the format that it has then."""
+    own = {name: changes.get(name, getattr(shard_map, name)) for name in ("moves", "views", "removed")}
+    return msgspec.structs.replace(shard_map, **changes, format=_format_of(*own.values()))
 
 
 def _runs(owners: Iterable[Shard]) -> tuple[OwnerRun, ...]:

@@ -24,7 +24,8 @@ Guarantees:
 A move reads the version of ``sharded/<D>/consumers``, then the map, then the nodes of the shards.  So a shard that comes, and a
 consumer that is dropped or moved by another client, refuse its commit; a mark of a replica does so by the version in its shard.
 
-Moves of buckets change nothing here: the feed does not have them (`protocol.sharded.feed`), and no shard leaves the map.
+Moves of buckets change nothing here: the feed does not have them (`protocol.sharded.feed`).  A shard leaves the map only when
+every consumer stands behind the changes that only this shard has (`protocol.upkeep.shard_removal`).
 """
 
 from __future__ import annotations

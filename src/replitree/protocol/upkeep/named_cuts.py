@@ -10,8 +10,9 @@ The node in a shard keeps what the shard has there, as a tag or a consumer of an
        Check(life-<incarnation>), Check(map), Set(sharded/<D>/<kind> @ version) | Create(sharded/<D>/<kind>),
        Create(sharded/<D>/<kind>/<name>)
 
-The version of ``sharded/<D>/<kind>`` is read first, then the nodes of all shards.  Whatever changes one of these raises that
-version in the same commit, but for a replica that ends the hold of a consumer.  So what readers find is kept by all its shards.
+The version of ``sharded/<D>/<kind>`` is read first, then the map and the nodes of all shards.  Whatever changes one of these
+raises that version in the same commit, but for a replica that ends the hold of a consumer.  So what readers find is kept by all
+its shards.  A shard that was removed meanwhile is not in the map (`protocol.upkeep.shard_removal`): a new cut is taken.
 
 *New shards.*  A tag needs the shards that its cut has.  A consumer needs every shard that comes later, too: the version of the
 map is read before step 1 and checked in step 3 (`NamedCuts.is_of_all`).
@@ -236,8 +237,14 @@ def put_named_cut(
         counted, node = (yield fx.GetMany((parent, path))).nodes
         if node is not None:
             return CutThere(at.kind.decode(node.value, path))
+        map_path = layout.shard_map(at.place.path)
         paths = tuple(at.of_shard(each.shard)[1] for each in value.shards)
-        kept = (yield fx.GetMany(paths)).nodes
+        known, *kept = (yield fx.GetMany((map_path, *paths))).nodes
+        if known is None:
+            return GONE
+        there = {places.shard_name(at.table, shard) for shard in decode_map(known.value, map_path).shards}
+        if any(each.shard not in there for each in value.shards):
+            return SHARDS_CHANGED
         for each, its_path, its in zip(value.shards, paths, kept, strict=True):
             found = None if its is None else at.kind.decode_shard(its.value, its_path)
             if found is None or (found.id, found.index) != (value.id, each.index):

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET
 
 from replitree.coordination.port import make_root
 from replitree.errors import BadInput, StoreError, Unavailable, UnsupportedFormat
@@ -47,7 +46,7 @@ from replitree.protocol.rescue.restore_sharded import (
 from replitree.protocol.sharded import places
 from replitree.protocol.sharded.creation import NewShard, NewSharded
 from replitree.protocol.sharded.placement import decode_placement, encode_placement
-from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, with_views
+from replitree.protocol.sharded.shard_map import Shard, ShardMap, decode_map, made_anew
 from replitree.replica.kit.config import ServerConfig
 from replitree.replica.perform.runner import Performer
 from replitree.replica.rescue.restore import (
@@ -311,8 +310,8 @@ def kept_table(tables: Path, name: str, table_id: str | None = None) -> KeptTabl
         )
     latest = max(shards, key=lambda each: each.definition.schema_version)
     definition = replace(latest.definition, name=name, table_id=ids[0])
-    # The views of the table are in coordination only.
-    return KeptTable(definition, with_views(shard_map, UNSET), placement, tuple(shards))
+    # The views of the table are in coordination only, and its cuts are of another ensemble.
+    return KeptTable(definition, made_anew(shard_map), placement, tuple(shards))
 
 
 def _kept_shards(tables: Path, name: str) -> list[KeptShard]:
@@ -358,6 +357,10 @@ def _check_shards(kept: KeptTable, shard_map: ShardMap, restoring: Restoring | N
         )
     for each in kept.shards:
         own, folder = each.definition, each.folder
+        if each.shard not in shard_map.shards and each.shard < shard_map.next_shard:
+            raise BadInput(
+                f"{folder} is a shard that was removed from {name!r} when it owned nothing: move the folder away"
+            )
         if each.shard not in shard_map.shards:
             raise BadInput(
                 f"{folder} is a shard that the map of {name!r} does not have: begin the restore with this server, whose map"

@@ -10,9 +10,10 @@ Guarantees, between any two cuts:
   move: a row that only moves is no change (`replitree.protocol.sharded.feed`).
 * What can't be given whole is an error, never fewer rows (F5).
 
-*Which shards.*  The map is read after the second cut was chosen, and shards are never taken away.  So every shard that had
-an entry up to there is asked.  A condition on the whole shard key leaves out those that can't have matching rows, if the map
-has been the same since the first cut: otherwise buckets may have moved meanwhile.
+*Which shards.*  The map is read after the second cut was chosen.  So every shard that had an entry up to there is asked, but
+for those that were removed: the map says from which cut on none of them had a change, and changes can't be read from before.
+A condition on the whole shard key leaves out those that can't have matching rows, if the map has been the same since the
+first cut: otherwise buckets may have moved meanwhile.
 
 *Timestamps.*  A version has that of its transaction, to the millisecond: within one, the logs of the shards have no common
 order.
@@ -190,6 +191,8 @@ class ShardedFeed:
             )
         if end.zxid < start.zxid:
             raise BadInput(f"changes go from a cut up to a later one, not from {start} to {end}")
+        if start.zxid < found.since:
+            raise self._expired(start, "a shard that had changes behind it was removed since", deadline)
         shards = self._reads.needed(found, wish.where, start)
         asked = self._ask(shards, (start, end), wish, deadline)
         newest = max(each.changes.definition.schema_version for each in asked)
@@ -221,7 +224,15 @@ class ShardedFeed:
         deadline = time.monotonic() + timeout_s
         end, found = self._reads.reached(CutOptions(timeout_s=timeout_s))
         told = self._beside.each(lambda shard: shard.feed_positions((), left_s(deadline)).earliest, found.all)
-        return str(Cut(end.ensemble, max(end.zxid if each is None else Zxid(each) for each in told)))
+        return str(Cut(end.ensemble, max(found.since, *(end.zxid if each is None else Zxid(each) for each in told))))
+
+    def _expired(self, start: Cut, why: str, deadline: float) -> OffsetExpired:
+        earliest = self.earliest(max(1.0, left_s(deadline)))
+        return OffsetExpired(
+            f"the feed is asked for from {start}, and it starts at {earliest} ({why}): read"
+            f" table.snapshot(level='linearizable') and go on from its cut, or start at {earliest}",
+            parse_cut(earliest).zxid,
+        )
 
     def _ask(
         self, shards: Sequence[ShardTable], cuts: tuple[Cut, Cut], wish: ShardedWish, deadline: float
@@ -240,12 +251,7 @@ class ShardedFeed:
         try:
             return self._beside.each(ask, shards, lambda each: each.changes.close())
         except OffsetExpired as error:
-            earliest = self.earliest(max(1.0, left_s(deadline)))
-            raise OffsetExpired(
-                f"the feed is asked for from {cuts[0]}, and it starts at {earliest} ({error}): read"
-                f" table.snapshot(level='linearizable') and go on from its cut, or start at {earliest}",
-                parse_cut(earliest).zxid,
-            ) from error
+            raise self._expired(cuts[0], str(error), deadline) from error
 
     @staticmethod
     def _gap(shard: ShardTable, error: FeedGap, deadline: float) -> FeedGap:

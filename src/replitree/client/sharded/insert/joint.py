@@ -14,7 +14,7 @@ What becomes of it:
 answer                                              what happens
 ==================================================  ====================================================================
 inserted, duplicate                                 done
-the map has changed                                 everything is split and prepared again, by the new map
+the map has changed, or a shard of it was removed   everything is split and prepared again, by the new map
 a participant is gone                               the rows of its shard are prepared again
 `Unavailable`: certainly nothing was inserted       the rows of the first shard are prepared at another replica, which commits
 no answer, or "unknown"                             the same, and the insert is *in doubt* from now on
@@ -71,6 +71,7 @@ from replitree.errors import (
     QuorumNotReached,
     ReplicaUnavailable,
     ReplitreeError,
+    TableNotFound,
     TooFewReplicas,
     TooManyParts,
     Unavailable,
@@ -242,7 +243,13 @@ class JointInserter:
                 raise BadInput(f"table {self._definition.name} has materialised views{problem}; nothing was inserted")
             few = split.plain_rows
             is_one = few is not None and len(few) == 1 and _is_small(held.rows) and terms.overwrite is None
-            done = (self._insert_one if is_one else self._insert)(split, token, terms, deadline)
+            try:
+                done = (self._insert_one if is_one else self._insert)(split, token, terms, deadline)
+            except TableNotFound:
+                # A shard of the map may have been removed since: then the map is another one, and nothing was inserted.
+                if self.splitter.read().version == split.versions[""]:
+                    raise
+                continue
             if done is not None:
                 break
             self.splitter.read()

@@ -38,6 +38,7 @@ from replitree.protocol.sharded.shard_map import (
 )
 from replitree.protocol.shares.table_store import sharing_nodes
 from replitree.protocol.upkeep.cut_consumers import hold_in_new_shard
+from replitree.protocol.upkeep.shard_removal import NoSuchTable, ShardNeeded, ShardRemoved, remove_shard
 from replitree.storage.schema.definition import decode_definition
 from replitree.storage.schema.merge_policy import PolicyKind
 from replitree.storage.schema.shard_definition import shard_definition
@@ -76,6 +77,8 @@ class MovesStatus:
         Seconds since the last progress, by coordination's clock.
     refused
         The batches that were refused since the last one that arrived, because their rows differed; None: none.
+    left
+        Shards that were removed, and whose own tables are still there: remove them again.
     """
 
     moves: tuple[Move, ...]
@@ -87,6 +90,7 @@ class MovesStatus:
     owned: Mapping[Shard, int]
     idle_s: float = 0.0
     refused: RefusedBatches | None = None
+    left: tuple[Shard, ...] = ()
 
 
 def status_of(catalog: Catalog, name: str) -> MovesStatus:
@@ -99,6 +103,8 @@ def status_of(catalog: Catalog, name: str) -> MovesStatus:
     """
     found = _found(catalog, name)
     far, owned = moving_table(catalog, name, found), Counter(found.map.owners)
+    tables = (each for each in catalog.all_names() if places.is_shard_name(each) and places.sharded_name(each) == name)
+    numbers = map(places.shard_number, tables)
     return MovesStatus(
         found.map.moves,
         far.batches,
@@ -109,6 +115,8 @@ def status_of(catalog: Catalog, name: str) -> MovesStatus:
         {shard: owned[shard] for shard in found.map.shards},
         far.idle_s,
         RefusedBatches(far.refused, far.reason) if far.refused else None,
+        # The addition of a shard with a higher number was cut off.
+        tuple(sorted(each for each in numbers if each not in found.map.shards and each < found.map.next_shard)),
     )
 
 
@@ -240,6 +248,40 @@ def add_shard(
     raise CoordinationUnavailable(f"whether {name!r} has a new shard is not known; ask for the status of its shards")
 
 
+def take_out_shard(catalog: Catalog, name: str, shard: int, *, timeout_s: float = 60.0) -> None:
+    """Remove a shard that owns nothing, and its own table; also one whose removal was cut off.
+
+    Parameters
+    ----------
+    timeout_s
+        How long its replicas may take to leave, in seconds.
+
+    Raises
+    ------
+    TableNotFound
+        There is no such table.
+    BadInput
+        Something needs the shard, or it has never been one of the table; nothing was changed.
+    CoordinationUnavailable
+        It is not known whether the shard was removed; repeat it.
+    Unavailable
+        The shard was removed, and replicas have not left it in time; repeat it.
+    """
+    deadline = time.monotonic() + timeout_s
+    if _found(catalog, name).map.next_shard <= shard:
+        raise BadInput(f"table {name!r} has no shard {shard}: see `replitree shard status {name}`")
+    outcome = catalog.run(remove_shard(catalog.root, name, Shard(shard)))
+    match outcome:
+        case ShardRemoved(table):
+            catalog.finish_drop(table, deadline, f"replitree shard remove {name} --shard {shard}")
+        case ShardNeeded(reason):
+            raise BadInput(f"shard {shard} stays: {reason}")
+        case NoSuchTable():
+            raise TableNotFound(f"table {name!r} was dropped meanwhile")
+        case fx.InDoubt():
+            raise CoordinationUnavailable(f"whether shard {shard} of {name!r} was removed is not known; repeat it")
+
+
 def _create_shard(
     catalog: Catalog, info: ShardedInfo, replicas: Sequence[str]
 ) -> tuple[Shard | None, tuple[fx.Operation, ...]]:
@@ -252,7 +294,7 @@ def _create_shard(
     if columns.version > VERSIONS_MAX:
         raise BadInput(f"the columns of {name!r} were changed {columns.version} times: it can't get another shard")
     definition = decode_definition(metadata.value, columns.value)
-    for number in range(max(info.map.shards) + 1, max(info.map.shards) + 1 + SHARDS_MAX):
+    for number in range(info.map.next_shard, info.map.next_shard + SHARDS_MAX):
         shard = Shard(number)
         its, table = (
             shard_definition(definition, shard),
