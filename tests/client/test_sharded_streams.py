@@ -183,6 +183,10 @@ def test_a_batch_whose_quorum_was_not_reached_is_inserted_when_it_is_sent_again(
         for number in (1, 2):
             with pytest.raises(QuorumNotReached):
                 table.insert(rows(100, 20), txn_app_id="etl", txn_version=number, quorum=3, quorum_timeout_s=0.3)
+            with pytest.raises(QuorumNotReached):
+                table.insert(rows(100, 20), txn_app_id="new", txn_version=0, quorum=3, quorum_timeout_s=0.3)
+        # The node of a stream names the batch that has failed until the next one comes.
+        assert [(each.id, each.batch) for each in table.streams()] == [("etl", 0)]
     again = table.insert(rows(200, 20), txn_app_id="etl", txn_version=1, quorum=2)
     assert (again.outcome, last_batch(cluster)) == ("inserted", ("", 1))
     assert table.insert(rows(200, 20), txn_app_id="etl", txn_version=0).outcome == "duplicate"

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote
 
 import msgspec
+from msgspec import UNSET
 
 from replitree.client.arguments import check_arguments
 from replitree.client.change.changing import ChangingTable
@@ -15,6 +16,7 @@ from replitree.errors import BadInput
 from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.protocol.core.layout import TablePlace
+from replitree.protocol.core.streams import NO_BATCH, StreamValue
 
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,9 +29,9 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     query
         The streaming query that writes it; empty: batch writes with ``txnVersion``.
     batch
-        The last batch that the table has.
+        The last batch that the table has; of a sharded table also one whose quorum is open.
     time
-        When that came, in UTC, by coordination's clock.
+        When that came, or a later one whose quorum was not reached, in UTC, by coordination's clock.
     """
 
     id: str
@@ -38,24 +40,37 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     time: datetime
 
 
-def read_known(table: TablePlace) -> fx.Procedure[tuple[Stream, ...]]:
-    """Return the streams of a table by their ids."""
-    # It imports what an insert consists of, which no query needs.
+def read_known(table: TablePlace, *, is_sharded: bool = False) -> fx.Procedure[tuple[Stream, ...]]:
+    """Return the streams of a table, or of a sharded one, by their ids."""
+    # They import what an insert consists of, which no query needs.
     from replitree.protocol.upkeep.clean_streams import read_streams
 
     yield fx.Sync(layout.streams(table))
-    found = yield from read_streams(table)
-    known = (
-        Stream(
-            id=each.id,
-            query=each.value.query,
-            batch=each.value.batch,
-            time=datetime.fromtimestamp(each.node.changed_ms / 1000, UTC),
-        )
-        for each in found
-        if not each.is_empty
-    )
+    known: list[Stream] = []
+    for each in (yield from read_streams(table)):
+        value = (yield from _without_failed(table, each.value)) if is_sharded else each.value
+        if value is not None and value.batch != NO_BATCH:
+            time = datetime.fromtimestamp(each.node.changed_ms / 1000, UTC)
+            known.append(Stream(id=each.id, query=value.query, batch=value.batch, time=time))
     return tuple(sorted(known, key=lambda stream: stream.id))
+
+
+def _without_failed(table: TablePlace, value: StreamValue) -> fx.Procedure[StreamValue | None]:
+    """Return where a stream into a sharded table stands, without a last batch whose quorum was not reached.
+
+    The node names such a batch until the next one comes (`replitree.protocol.sharded.joint_batch`).
+    """
+    if value.quorum is UNSET:
+        return value
+    from replitree.protocol.sharded.joint_batch import batch_token
+
+    joint = fx.JointId(value.insert)
+    token = layout.joint_token(table.path, batch_token(joint))
+    # In this order: the token is read as it was when the quorum ended, or later.
+    opened, taken = (yield fx.GetMany((layout.joint_insert(table.path, joint), token))).nodes
+    if opened is not None or taken is not None:
+        return value
+    return None if value.before is UNSET else value.before
 
 
 def check_stream(table: str, stream: str, known: tuple[Stream, ...]) -> None:

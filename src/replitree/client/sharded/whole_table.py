@@ -205,7 +205,7 @@ class ShardedWholeTable(Table):
         TableNotFound
             The table was dropped.
         """
-        found = self._catalog.run(read_known(self._place))
+        found = self._catalog.run(read_known(self._place, is_sharded=True))
         if not found:
             read_map(self._catalog, self.name)
         return found
