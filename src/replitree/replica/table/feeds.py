@@ -7,6 +7,7 @@ what is wrong                            error
 ======================================  ======================================================================================
 the table keeps no feed                  `FeedOff`
 entries or parts are not here any more   `OffsetExpired`, with the first index from which this replica has all
+a part is still to come from its writer  `ReplicaUnavailable`: ask again, or another replica
 rows of an entry were lost               `FeedGap`, with the entry
 a part is broken here                    `ReplicaUnavailable`: ask another replica
 ======================================  ======================================================================================
@@ -226,7 +227,7 @@ class Feeds:
         """
         try:
             return self.take(start, end, lease_s)
-        except OffsetExpired:
+        except (OffsetExpired, ReplicaUnavailable):
             here = self.end
             known = () if start < self._journal.first else self._journal.entries(start, self._journal.end)
             there = next((each.index for each in known if self._lacking(each) is not None), start)
@@ -284,6 +285,11 @@ class Feeds:
         broken = frozenset(self._progress.hidden())
         for entry in entries:
             lacking = self._lacking(entry)
+            if lacking is not None and self._is_on_its_way(lacking):
+                raise ReplicaUnavailable(
+                    f"replica {self._name} has not fetched part {lacking} yet, which entry {entry.index} needs; try again, or"
+                    " ask another replica"
+                )
             if lacking is not None:
                 raise self._expired(
                     start, f"replica {self._name} has no part {lacking} any more, which entry {entry.index} needs"
@@ -294,6 +300,10 @@ class Feeds:
                     raise ReplicaUnavailable(
                         f"part {name} is broken on replica {self._name} and is being made whole again; ask another replica"
                     )
+
+    def _is_on_its_way(self, part: str) -> bool:
+        """Whether another replica may still have to publish a part: its rows were taken a moment ago, and the feed keeps it."""
+        return bool(self._journal.needed_recently([part])) and not self._journal.unneeded([part])
 
     def _is_unstamped(self, entry: FedEntry) -> bool:
         """Whether an entry of a shard has no known place among those of the other shards."""
