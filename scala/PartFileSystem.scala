@@ -9,7 +9,9 @@ import java.util
 import java.util.HexFormat
 import java.util.concurrent.ConcurrentHashMap
 import java.util.zip.CRC32
+import javax.net.ssl.{HttpsURLConnection, SSLSocketFactory}
 
+import io.netty.handler.ssl.{JdkSslContext, SslContextBuilder, SslProvider}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{ChecksumException, FSDataInputStream, FSDataOutputStream, FSInputStream, FileStatus, FileSystem, Path}
 import org.apache.hadoop.fs.permission.FsPermission
@@ -22,8 +24,8 @@ import org.apache.hadoop.util.Progressable
  * that was replaced by one with other bytes is an error, and never other rows. A task reads the file on its own disk when it is
  * there, and otherwise asks the replicas for the ranges that Parquet's reader wants; when one fails, the next one goes on.
  *
- * The options of a reader have the rest (`replitree.spark.store.remote`): addresses, the folder of the parts, and the secret.
- * No path, plan or log has the secret. The path names the size, so that no request is needed to plan.
+ * The options of a reader have the rest (`replitree.spark.store.remote`): addresses, the folder of the parts, the secret, and the
+ * paths of the files of TLS. No path, plan or log has the secret. The path names the size, so that no request is needed to plan.
  *
  * Absent on purpose: everything that changes a file, and a cache: Parquet's reader reads what it needs once.
  */
@@ -67,10 +69,10 @@ private final class ReplicaFile(val path: Path) {
 
 /** CRC-32 of the blocks of one file, as `replitree.storage.files.sums` encodes them. */
 private final class BlockSums(encoded: Array[Byte], file: ReplicaFile) {
-  private final val Head = 0x63726300
+  private[this] final val Head = 0x63726300
   /** "RTSUMS01", as a little-endian number. */
-  private final val Magic = 0x3130534d55535452L
-  private final val Block = PartInput.Block
+  private[this] final val Magic = 0x3130534d55535452L
+  private[this] final val Block = PartInput.Block
   private val blocks = ((file.size + Block - 1) / Block).toInt
   private val head = ByteBuffer.wrap(encoded)
 
@@ -117,14 +119,15 @@ private final class LocalSource(file: ReplicaFile, folder: String) extends Sourc
   }
 }
 
-private final class ReplicaSource(file: ReplicaFile, address: String, secret: String) extends Source {
+private final class ReplicaSource(file: ReplicaFile, address: String, conf: Configuration) extends Source {
   override def sums(): InputStream = ask("GET", s"/files/${file.name}/sums", 200, null)
   override def open(first: Long, end: Long): InputStream =
     ask("GET", s"/files/${file.name}", 206, s"bytes=$first-${end - 1}")
   override def report(): Unit = try ask("POST", "/check", 200, null).close() catch { case _: IOException => () }
 
   private def ask(method: String, what: String, expected: Int, range: String): InputStream =
-    PartInput.ask(method, address, s"${file.route}$what", s"checksum=${file.checksum}", secret, expected, range, null)
+    PartInput.ask(method, address, file.route + what, "checksum=" + file.checksum, conf.get("fs.replitree.secret"),
+      conf.get("fs.replitree.tls", ""), expected, range, null)
 }
 
 /** Reads a data file in whole blocks, each of which is verified. */
@@ -230,10 +233,12 @@ private final class PartInput(file: ReplicaFile, conf: Configuration, statistics
     val (found, late) = (new util.ArrayList[Source], new util.ArrayList[Source])
     val folder = conf.get("fs.replitree.folder")
     if (folder != null) found.add(new LocalSource(file, folder))
-    for (address <- conf.getTrimmedStrings("fs.replitree.addresses")) {
+    val addresses = conf.getTrimmedStringCollection("fs.replitree.addresses").iterator
+    while (addresses.hasNext) {
+      val address = addresses.next()
       val since = silent.get(address)
       val isLate = since != null && System.nanoTime - since.longValue < SilentNs
-      (if (isLate) late else found).add(new ReplicaSource(file, address, conf.get("fs.replitree.secret")))
+      (if (isLate) late else found).add(new ReplicaSource(file, address, conf))
     }
     found.addAll(late)
     found
@@ -244,31 +249,60 @@ private object PartInput {
   /** Bytes of a block, as the sums have them. */
   final val Block = 1 << 16
   /** A file of at most so many bytes is asked for as a whole: one request instead of one for each column. */
-  final val WholeMax = 4 * Block
-  final val FooterBytes = Block
-  final val RequestMax = 8 << 20
+  private final val WholeMax = 4 * Block
+  private final val FooterBytes = Block
+  private final val RequestMax = 8 << 20
 
-  final val ConnectMs = 3000
+  private final val ConnectMs = 3000
   /** How long a replica may be silent while it answers. */
-  final val SilenceMs = 60000
+  private final val SilenceMs = 60000
 
   /** The block checksums of files that this process has read: a path says which content they are of. */
   val known = new ConcurrentHashMap[Path, BlockSums]
-  final val KnownMax = 4096
+  private final val KnownMax = 4096
 
   /** When replicas last did not answer (`System.nanoTime`), by address; for so long the others are asked first. */
   val silent = new ConcurrentHashMap[String, java.lang.Long]
-  final val SilentNs = 30L * 1000 * 1000 * 1000
+  private final val SilentNs = 30L * 1000 * 1000 * 1000
 
-  /** Sends a request to a replica, with a ticket and perhaps a range or a file, and returns the answer that has this status. */
+  /** What TLS begins with, by paths and times of the files: connections are kept for the same factory only. */
+  private[this] val factories = new ConcurrentHashMap[String, SSLSocketFactory]
+
+  /** Returns what TLS begins with; `files` has the paths of authorities, certificate and key, a line for each, perhaps empty. */
+  private def factory(files: String): SSLSocketFactory = {
+    val paths = files.split("\n", -1)
+    val (ca, own, key) = (new File(paths(0)), new File(paths(1)), new File(paths(2)))
+    val stamp = files + ca.lastModified + own.lastModified + key.lastModified
+    var made = factories.get(stamp)
+    if (made == null) {
+      // Netty comes with Spark, and reads PEM, for which Java has nothing.
+      val builder = SslContextBuilder.forClient.sslProvider(SslProvider.JDK)
+      if (!paths(0).isEmpty) builder.trustManager(ca)
+      if (!paths(1).isEmpty) builder.keyManager(own, key)
+      made = builder.build.asInstanceOf[JdkSslContext].context.getSocketFactory
+      if (factories.size > 64) factories.clear()
+      factories.put(stamp, made)
+    }
+    made
+  }
+
+  /**
+   * Sends a request to a replica, with a ticket and perhaps a range or a file, and returns the answer that has this status.
+   *
+   * `tls` has the files of TLS, as `factory` takes them; empty: the JVM trusts the authorities of its trust store.
+   */
   def ask(
-      method: String, address: String, path: String, query: String, secret: String, expected: Int, range: String,
+      method: String, address: String, path: String, query: String, secret: String, tls: String, expected: Int, range: String,
       body: File): InputStream = {
     // Not java.net.http: it has no time limit for a body, and a replica may be stopped in the middle of one.
-    // By TLS the JVM verifies the certificate, with the authorities of its trust store (javax.net.ssl.trustStore).
     val place = address.stripPrefix("https://")
     val url = new URI(if (place == address) "http" else "https", place, path, query, null).toURL
     val connection = url.openConnection(Proxy.NO_PROXY).asInstanceOf[HttpURLConnection]
+    if (!tls.isEmpty) {
+      if (place == address) throw new IOException(s"replica at $address speaks clear text: this client wants TLS (tls_ca)")
+      // It verifies the host name by itself.
+      connection.asInstanceOf[HttpsURLConnection].setSSLSocketFactory(factory(tls))
+    }
     connection.setRequestMethod(method)
     connection.setConnectTimeout(ConnectMs)
     connection.setReadTimeout(SilenceMs)

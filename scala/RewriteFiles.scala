@@ -69,7 +69,7 @@ final class RewriteWrite(begun: BegunRewrite, statement: String, isolation: Stri
   override def abort(messages: Array[WriterCommitMessage]): Unit = ()
 }
 
-/** `upload` says where a task sends its files that does not see the folder: address, path of the upload, and a ticket. */
+/** `upload` says where a task sends its files that does not see the folder (`BegunRewrite.upload`). */
 final class RowWriterFactory(
     writers: OutputWriterFactory, conf: SerializableConfiguration, schema: StructType, folder: String, upload: Array[String],
     store: StoreFiles)
@@ -149,7 +149,7 @@ final class RowWriter(
     try sum.transferTo(OutputStream.nullOutputStream) finally sum.close()
     entry(1) = s"task-$task/all/data-$number.parquet"
     val query = s"crc32=${sum.getChecksum.getValue}"
-    PartInput.ask("PUT", upload(0), s"${upload(1)}/tasks/${entry(1)}", query, upload(2), 200, null, made).close()
+    PartInput.ask("PUT", upload(0), s"${upload(1)}/tasks/${entry(1)}", query, upload(2), upload(3), 200, null, made).close()
     made.delete()
   }
 }

@@ -77,7 +77,7 @@ final class BegunRewrite(planner: Planner, table: String, answer: JsonNode) {
   val snapshot = new LoadedSnapshot(planner, table, answer)
   /** Where tasks write. */
   val folder: String = answer.get("folder").asText
-  /** Where tasks send their files that do not see that folder: the replica's address, the path of the upload, and a ticket. */
+  /** Where tasks send their files that do not see that folder: address, path of the upload, a ticket, and the files of TLS. */
   val upload: Array[String] = answer.get("upload").elements.asScala.map(_.asText).toArray
   /** How tasks put their files into the table's object store; null: they do not. */
   val store: StoreFiles =

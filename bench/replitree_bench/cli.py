@@ -73,6 +73,14 @@ def bulk(
     )
 
 
+@app.command("tls")
+def tls(rounds: Rounds = 7, folder: Folder = None, as_json: Json = False) -> None:
+    """Measure small inserts and a bulk load by TLS, in turn with the same in clear text."""
+    from replitree_bench import run
+
+    _print(run.run_tls(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+
+
 @app.command("read")
 def read(
     peer: Peer = None,  # noqa: ARG001 - accepted as by the others; plain Spark is the peer of reading

@@ -123,6 +123,22 @@ def run_bulk(*, peer: bool, rounds: int, say: Say, folder: Path | None = None, s
     return Report("bulk", ours, theirs, rounds, name, _NOTES["bulk"])
 
 
+def run_tls(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
+    """Measure inserts and a bulk load by TLS, beside clear text: see `replitree_bench.table.secure`."""
+    from replitree_bench.table import secure
+
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replitree-bench-", dir=folder)))
+        settings = (secure.tls_settings(place), None)
+        systems = [Ours(stack.enter_context(_cluster(folder, each))[0]) for each in settings]
+        for system in systems:
+            # The first connections, imports and tables of a cluster are no part of a round.
+            secure.measure(system, rounds, rows=100_000)
+        found = inserts.in_turn(systems, rounds, secure.measure, say)
+    ours = secure.paired(*found) | medians(found[0])
+    return Report("tls", ours, medians(found[1]), rounds, "the same cluster in clear text", _NOTES["tls"])
+
+
 def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure reading: see `replitree_bench.table.read`."""
     from replitree_bench.table.read import ReadBench
@@ -483,6 +499,7 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "durability": "ours syncs parts to disk before it acknowledges; ClickHouse and plain Spark do not",
         "spark": "plain Spark: sortWithinPartitions and zstd Parquet of the same rows",
     },
+    "tls": {"machine": "clients and both clusters share the cores; one cluster is idle while the other is measured"},
     "steady": {
         "durability": "parts and merges are synced to disk",
         "parts": "looked at twice a second on each replica; what was there for a shorter time may have been missed",

@@ -46,7 +46,7 @@ from replitree.coordination.url import parse_url
 from replitree.errors import BadInput, ReplicaUnavailable, ReplitreeError
 from replitree.protocol.core.layout import check_replica_name
 from replitree.protocol.sharded.default_sharding import DefaultSharding
-from replitree.tls import TlsFiles
+from replitree.tls import NO_FILES, TlsFiles
 
 REPLICAS_MAX = 16
 START_S_MAX = 60.0
@@ -63,6 +63,9 @@ LAST_LINES = 5
 TOKEN_FILE = "token"  # noqa: S105 - the name of a file
 TOKENS_FILE = "tokens.json"
 """The named tokens of a local cluster."""
+
+TLS_SETTINGS = ("tls_ca", "tls_certificate", "tls_key")
+"""Settings of replicas that name files of TLS."""
 
 
 @check_arguments
@@ -122,7 +125,8 @@ class LocalCluster(Connection):
     shards
         How many shards sharded tables get by default; None: the cluster is not started for them.
     zookeeper
-        Url of a ZooKeeper to use instead of an embedded one.
+        Url of a ZooKeeper to use instead of an embedded one.  The embedded one speaks TLS when the replicas have a certificate
+        and authorities.
     durable
         False: the embedded ZooKeeper does not sync.  For tests only.
     settings
@@ -150,8 +154,21 @@ class LocalCluster(Connection):
             parse_url(zookeeper)
         self._temporary = folder is None
         self._folder = Path(tempfile.mkdtemp(prefix="replitree-") if folder is None else folder).absolute()
-        self._zookeeper = EmbeddedZooKeeper(self._folder / "zookeeper", durable=durable) if zookeeper is None else None
-        self._processes = {name: _Process(name, self._folder / name, settings or {}) for name in names}
+        # Clients that find them in `cluster.json` run in other folders.
+        chosen = {
+            key: str(Path(value).absolute()) if key in TLS_SETTINGS and isinstance(value, str) and value else value
+            for key, value in (settings or {}).items()
+        }
+        self._processes = {name: _Process(name, self._folder / name, chosen) for name in names}
+        self._zookeeper = None
+        if zookeeper is None:
+            files, is_mutual = self._server_files()
+            self._zookeeper = EmbeddedZooKeeper(
+                self._folder / "zookeeper",
+                durable=durable,
+                tls=files if files.ca else NO_FILES,
+                wants_certificates=is_mutual,
+            )
 
     @override
     def __enter__(self) -> Self:
@@ -271,11 +288,21 @@ class LocalCluster(Connection):
         """Return the file with a replica's log."""
         return self._process(name).log
 
+    def renew_certificate(self) -> None:
+        """Give a renewed certificate to the embedded ZooKeeper, if it speaks TLS; replicas look at theirs by themselves."""
+        if self._zookeeper is not None:
+            self._zookeeper.renew_certificate()
+
+    def _server_files(self) -> tuple[TlsFiles, bool]:
+        """Return what the replicas speak TLS with, and whether they want certificates."""
+        first = next(iter(self._processes.values()))
+        files = TlsFiles(*(str(first.setting(name) or "") for name in TLS_SETTINGS))
+        return files, first.setting("tls_clients") == "with_certificate"
+
     def _tls_files(self) -> TlsFiles:
         """Return what a client of these replicas needs: their authority and, where they want one, a certificate of theirs."""
-        first = next(iter(self._processes.values()))
-        ca, certificate, key = (str(first.setting(name) or "") for name in ("tls_ca", "tls_certificate", "tls_key"))
-        return TlsFiles(ca, certificate, key) if first.setting("tls_clients") == "with_certificate" else TlsFiles(ca)
+        files, is_mutual = self._server_files()
+        return files if is_mutual else TlsFiles(files.ca)
 
     def _process(self, name: str) -> _Process:
         if name not in self._processes:

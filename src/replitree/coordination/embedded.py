@@ -7,12 +7,14 @@ Guarantees:
 * One folder is served by one ensemble: a second one is refused while any server of the first still runs.
 * What was committed is synced to disk before it is answered, unless the caller asked for the contrary (``durable=False``).
 * The data stay in the folder.  So does the port of a single server, unless another process uses it by then.
+* With a certificate its clients speak TLS with it, and it has no port in clear text for them.  It shows new connections a
+  renewed certificate once `renew_certificate` was called.
 
-Layout: ``<folder>/server-<i>/{lock, zoo.cfg, data/, output.log}``, i from 1, as ZooKeeper numbers its servers.  In Python they
-are counted from 0.
+Layout: ``<folder>/server-<i>/{lock, zoo.cfg, server.pem, data/, output.log}``, i from 1, as ZooKeeper numbers its servers.  In
+Python they are counted from 0.
 
-Absent on purpose: TLS, remote hosts, changes of the ensemble while it runs.  An operator who needs those runs a ZooKeeper of
-their own.
+Absent on purpose: remote hosts, changes of the ensemble while it runs, and TLS between the members of an ensemble, which only
+tests start.  An operator who needs those runs a ZooKeeper of their own.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import os
 import random
 import re
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -33,9 +36,10 @@ from typing import Self
 
 from replitree import private
 from replitree.coordination.supervise import Supervised
-from replitree.coordination.url import ROOT_DEFAULT, SCHEME
+from replitree.coordination.url import ROOT_DEFAULT, SCHEME, SECURE_QUERY
 from replitree.errors import BadInput, CoordinationUnavailable, ReplitreeError
 from replitree.java import find_java
+from replitree.tls import NO_FILES, SECURE, Contexts, TlsFailed, TlsFiles, open_connection
 
 LOCALHOST = "127.0.0.1"
 
@@ -63,7 +67,7 @@ _ASK_S_FIRST = (
 _PORTS = range(15_000, 32_000)  # below the range from which systems take the ports of outgoing connections
 _JARS = (
     "zookeeper-3.*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*",  # all that one server needs
-    "snappy-java-*", "netty-*",  # and an ensemble
+    "snappy-java-*", "netty-*",  # and an ensemble, or TLS
 )  # fmt: skip
 JAVA_FLAGS: tuple[str, ...] = (
     f"-Xmx{HEAP_MIB_MAX}m",
@@ -89,6 +93,19 @@ autopurge.snapRetainCount=3
 autopurge.purgeInterval=1
 """
 
+_TLS_SETTINGS = """\
+serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+ssl.keyStore.type=PEM
+ssl.keyStore.location={own}
+ssl.trustStore.type=PEM
+ssl.trustStore.location={ca}
+ssl.clientAuth={wants}
+ssl.protocol=TLSv1.3
+ssl.enabledProtocols=TLSv1.3,TLSv1.2
+"""
+PKCS8 = b"-----BEGIN PRIVATE KEY-----"
+"""Begins the only form of a private key that Java reads from PEM."""
+
 
 class EmbeddedZooKeeper:
     """One ZooKeeper server, or an ensemble, with its data in a folder.
@@ -103,29 +120,45 @@ class EmbeddedZooKeeper:
         Path that `url` names.
     durable
         False leaves out the syncing of commits.  Only for tests: a crash of the machine then loses what was answered.
+    tls
+        Authorities, certificate and key, by which clients speak TLS with it; without a certificate they speak clear text.
+    wants_certificates
+        Whether it takes only clients with a certificate of the authorities.
 
     Raises
     ------
     JavaMissing
         From `start`: there is no Java 17 or newer.
+    BadInput
+        From `start`: a file of `tls` can't be read, or the key is not PKCS#8.
     CoordinationUnavailable
         From `start`: the folder is in use, or a server did not become ready in `START_S_MAX` seconds.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], servers: int = 1, *, root: str = ROOT_DEFAULT, durable: bool = True
+        self,
+        folder: str | os.PathLike[str],
+        servers: int = 1,
+        *,
+        root: str = ROOT_DEFAULT,
+        durable: bool = True,
+        tls: TlsFiles = NO_FILES,
+        wants_certificates: bool = False,
     ) -> None:
         if servers < 1 or servers % 2 == 0:
             raise BadInput(f"an ensemble has an odd number of servers, not {servers}")
         self.folder = Path(folder).absolute()
         self._root = root
         self._durable = durable
-        self._servers = [_Server(self.folder / f"server-{number}") for number in range(1, servers + 1)]
+        secured = _Secured(tls, wants_certificates=wants_certificates) if tls.certificate else None
+        self._secured = secured
+        self._servers = [_Server(self.folder / f"server-{number}", secured) for number in range(1, servers + 1)]
 
     @property
     def url(self) -> str:
         """Url of all servers, for `replitree.connect`."""
-        return f"{SCHEME}{','.join(f'{LOCALHOST}:{server.port}' for server in self._servers)}{self._root}"
+        places = ",".join(f"{LOCALHOST}:{server.port}" for server in self._servers)
+        return f"{SCHEME}{places}{self._root}{'' if self._secured is None else SECURE_QUERY}"
 
     @property
     def ports(self) -> tuple[int, ...]:
@@ -166,6 +199,16 @@ class EmbeddedZooKeeper:
         for server in self._servers:
             server.wait()
             server.unlock()
+
+    def renew_certificate(self) -> None:
+        """Give the servers certificate and key as they are now, if their files have changed; else do nothing.
+
+        Files that can't be used yet, as a certificate without its key, change nothing.
+        """
+        if self._secured is not None:
+            for server in self._servers:
+                with suppress(BadInput):
+                    self._secured.write(server.folder)
 
     def start_server(self, index: int, *, wait: bool = True) -> None:
         """Start a server that was stopped or killed, on its old port.
@@ -236,11 +279,55 @@ class EmbeddedZooKeeper:
             self._servers[index].wait_ready(deadline)
 
 
+class _Secured:
+    """What servers speak TLS with."""
+
+    def __init__(self, files: TlsFiles, *, wants_certificates: bool) -> None:
+        self._files = files
+        self._wants = "need" if wants_certificates else "none"
+        self.contexts = Contexts(files)
+        """Those of a client, for the question whether a server serves."""
+
+    def write(self, folder: Path) -> Path:
+        """Write certificate and key into the one file that ZooKeeper reads, unless it has them already; return it.
+
+        Raises
+        ------
+        BadInput
+            A file can't be used; the message names it.
+        """
+        own, draft = folder / "server.pem", folder / ".server.pem"
+        try:
+            key, certificate = (Path(file).read_bytes() for file in (self._files.key, self._files.certificate))
+        except OSError as error:
+            raise BadInput(f"can't read {error.filename}: {error.strerror}") from error
+        both = certificate.rstrip() + b"\n" + key
+        if own.exists() and own.read_bytes() == both:
+            return own
+        # Of two files that do not fit each other none is written: ZooKeeper would take no connection.
+        Contexts(self._files).server()
+        if PKCS8 not in key:
+            raise BadInput(
+                f"{self._files.key} has a key that Java can't read: the embedded ZooKeeper needs PKCS#8, which"
+                f" `openssl pkcs8 -topk8 -nocrypt -in {self._files.key} -out NEW` writes"
+            )
+        private.write_file(draft, both)
+        draft.replace(own)
+        return own
+
+    def settings(self, folder: Path) -> str:
+        """Return the lines of a server's configuration.  Raises as `write`."""
+        return _TLS_SETTINGS.format(
+            own=_escaped(self.write(folder)), ca=_escaped(Path(self._files.ca).absolute()), wants=self._wants
+        )
+
+
 class _Server:
     """One server: its folder, its port, its process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, secured: _Secured | None = None) -> None:
         self.folder = folder
+        self._secured = secured
         self.configuration = folder / "zoo.cfg"
         self.output = folder / "output.log"
         self.port = 0
@@ -280,7 +367,8 @@ class _Server:
     def old_port(self) -> int | None:
         """Return the port that the server had the last time, if it is free."""
         with suppress(OSError):
-            found = re.search(r"^clientPort=([0-9]+)$", self.configuration.read_text("utf-8", "replace"), re.MULTILINE)
+            text = self.configuration.read_text("utf-8", "replace")
+            found = re.search(r"^(?:secureC|c)lientPort=([0-9]+)$", text, re.MULTILINE)
             if found is not None and _is_free(int(found[1])):
                 return int(found[1])
         return None
@@ -290,8 +378,9 @@ class _Server:
         data = self.folder / "data"
         private.make_folder(data, exist_ok=True)
         private.write_file(data / "myid", f"{number}\n".encode())
-        # Backslashes and spaces at the end would change their meaning in a Java properties file.
-        place = f"dataDir={str(data).replace(chr(92), chr(92) * 2)}\nclientPort={port}\nclientPortAddress={LOCALHOST}\n"
+        name = "clientPort" if self._secured is None else "secureClientPort"
+        place = f"dataDir={_escaped(data)}\n{name}={port}\n{name}Address={LOCALHOST}\n"
+        place += "" if self._secured is None else self._secured.settings(self.folder)
         private.write_file(self.configuration, (_SETTINGS + place + members).encode())
 
     def launch(self, command: list[str]) -> None:
@@ -344,7 +433,8 @@ class _Server:
         """Return ``leader``, ``follower`` or ``standalone``, or None while it does not serve."""
         if self.ended:
             return None
-        for line in ask(self.port, "srvr", patience_s).splitlines():
+        contexts = None if self._secured is None else self._secured.contexts
+        for line in ask(self.port, "srvr", patience_s, contexts).splitlines():
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ").strip()
         return None
@@ -356,13 +446,41 @@ class _Server:
         return "(no output)"
 
 
-def ask(port: int, word: str, patience_s: float = _ASK_S_MAX) -> str:
-    """Ask a ZooKeeper on this machine one of its four-letter words; empty when it does not answer in `patience_s` seconds."""
-    with suppress(OSError), socket.create_connection((LOCALHOST, port), timeout=patience_s) as connection:
-        connection.sendall(word.encode())
-        with connection.makefile("rb") as answer:
-            return answer.read().decode("utf-8", "replace")
+def ask(port: int, word: str, patience_s: float = _ASK_S_MAX, tls: Contexts | None = None) -> str:
+    """Ask a ZooKeeper on this machine one of its four-letter words; empty when it does not answer in `patience_s` seconds.
+
+    Parameters
+    ----------
+    port, word
+        Where, and which.
+    patience_s
+        How long an answer may take, in seconds.
+    tls
+        What TLS is made with; None: it is asked in clear text.
+
+    Raises
+    ------
+    CoordinationUnavailable
+        Its certificate is not one that its clients would take: waiting does not change that.
+    """
+    try:
+        place = f"{'' if tls is None else SECURE}{LOCALHOST}:{port}"
+        with open_connection(place, tls or Contexts(NO_FILES), patience_s) as connection:
+            connection.settimeout(patience_s)
+            connection.sendall(word.encode())
+            with connection.makefile("rb") as answer:
+                return answer.read().decode("utf-8", "replace")
+    except TlsFailed as error:
+        if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+            raise CoordinationUnavailable(f"the embedded ZooKeeper can't be used: {error}") from error
+    except OSError:
+        pass
     return ""
+
+
+def _escaped(path: Path) -> str:
+    """Return a path for a Java properties file, in which a backslash would change its meaning."""
+    return str(path).replace("\\", "\\\\")
 
 
 def find_jars() -> str:

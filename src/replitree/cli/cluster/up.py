@@ -114,8 +114,7 @@ def up(
         restarts = Restarts(cluster, tell, time.monotonic()) if restart else None
         if as_json:
             while not stop.wait(LOOK_S):
-                if restarts is not None:
-                    restarts.look(time.monotonic())
+                _look_after(cluster, restarts)
         else:
             _watch(cluster, stop, restarts)
             print("stopping: inserts that were taken are finished", flush=True)
@@ -174,20 +173,25 @@ def _watch(cluster: LocalCluster, stop: threading.Event, restarts: Restarts | No
 
         with Live(console=screen, auto_refresh=False) as live:
             while not stop.is_set():
-                if restarts is not None:
-                    restarts.look(time.monotonic())
+                _look_after(cluster, restarts)
                 live.update(Text("\n".join(str(line) for line in look(cluster))), refresh=True)
                 stop.wait(LOOK_S)
         return
     shown: dict[str, tuple[str, int]] = {}
     while not stop.is_set():
-        if restarts is not None:
-            restarts.look(time.monotonic())
+        _look_after(cluster, restarts)
         for line in look(cluster):
             if shown.get(line.name) != (line.state, line.tables):
                 shown[line.name] = (line.state, line.tables)
                 print(line, flush=True)
         stop.wait(LOOK_S)
+
+
+def _look_after(cluster: LocalCluster, restarts: Restarts | None) -> None:
+    """Start replicas again that have ended, if that is wanted, and give ZooKeeper a renewed certificate."""
+    cluster.renew_certificate()
+    if restarts is not None:
+        restarts.look(time.monotonic())
 
 
 def kept_tables(cluster: LocalCluster, stop: threading.Event) -> tuple[dict[str, list[str]], list[str]]:

@@ -185,4 +185,6 @@ def _found_tls(given: TlsFiles | None, of_folder: TlsFiles) -> TlsFiles:
     for place in places:
         place.check(TLS_VARIABLES)
     own = next((place for place in places if place.certificate), NO_FILES)
-    return TlsFiles(next((place.ca for place in places if place.ca), ""), own.certificate, own.key)
+    named = (next((place.ca for place in places if place.ca), ""), own.certificate, own.key)
+    # Spark's processes read them, too, and may run in other folders.
+    return TlsFiles(*(file and str(Path(file).absolute()) for file in named))

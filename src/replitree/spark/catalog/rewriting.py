@@ -69,6 +69,7 @@ from replitree.spark.catalog.row_files import RowFilesAnswer, RowFilesJob
 from replitree.spark.catalog.shard_files import by_shard, labelled
 from replitree.spark.session.columns import quoted
 from replitree.spark.session.types import spark_type
+from replitree.spark.store.remote import tls_option
 from replitree.spark.write.write import writer_options
 from replitree.spark.write.write_tasks import scratch_folder
 from replitree.storage.files.durable import file_checksum
@@ -162,7 +163,7 @@ class BegunStatement:
             "rewrite": self.id,
             "folder": str(self.folder),
             # A task that does not see the folder sends its files there.
-            "upload": [upload.replica.address, upload.route, ticket],
+            "upload": [upload.replica.address, upload.route, ticket, tls_option(self.plan.table.http.tls)],
             # The process beside an executor puts files into the store by this.
             "job": msgspec.json.encode(job).decode() if self.store else "",
             "must_put": self.through == "store",

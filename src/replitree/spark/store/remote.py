@@ -28,6 +28,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no
 from pyspark.errors import PySparkException
 
 from replitree.client.read.snapshot import Snapshot, SnapshotPart
+from replitree.tls import NO_FILES, TlsFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,9 +57,21 @@ def remote_options(snapshot: Snapshot) -> dict[str, str]:
         f"fs.{SCHEME}.impl.disable.cache": "true",
         f"fs.{SCHEME}.addresses": ",".join(access.addresses),
         f"fs.{SCHEME}.secret": access.ticket,
+        f"fs.{SCHEME}.tls": tls_option(access.tls),
     }
     folders = {Path(part.path).parent for part in snapshot.parts if part.path}
     return options | ({f"fs.{SCHEME}.folder": str(folders.pop())} if len(folders) == 1 else {})
+
+
+def tls_option(files: TlsFiles) -> str:
+    """Return the paths of authorities, certificate and key, a line for each, as the JVM takes them; "" when none is given.
+
+    Parameters
+    ----------
+    files
+        Of the client.
+    """
+    return "" if files == NO_FILES else "\n".join((files.ca, files.certificate, files.key))
 
 
 def remote_files(snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> Iterator[tuple[str, str, int]]:
@@ -70,4 +83,4 @@ def remote_files(snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> Iterator[
             yield part.part, url, file.bytes
 
 
-__all__ = ["FILE_SYSTEM", "SCHEME", "has_file_system", "remote_files", "remote_options"]
+__all__ = ["FILE_SYSTEM", "SCHEME", "has_file_system", "remote_files", "remote_options", "tls_option"]
