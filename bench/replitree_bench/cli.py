@@ -74,7 +74,7 @@ def bulk(
 
 
 @app.command("tls")
-def tls(rounds: Rounds = 7, folder: Folder = None, as_json: Json = False) -> None:
+def tls(rounds: Rounds = 15, folder: Folder = None, as_json: Json = False) -> None:
     """Measure small inserts and a bulk load by TLS, in turn with the same in clear text."""
     from replitree_bench import run
 

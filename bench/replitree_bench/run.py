@@ -130,7 +130,7 @@ def run_tls(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replitree-bench-", dir=folder)))
         settings = (secure.tls_settings(place), None)
-        systems = [Ours(stack.enter_context(_cluster(folder, each))[0]) for each in settings]
+        systems = [secure.Remote(stack.enter_context(_cluster(folder, each))[0]) for each in settings]
         for system in systems:
             # The first connections, imports and tables of a cluster are no part of a round.
             secure.measure(system, rounds, rows=100_000)

@@ -48,7 +48,7 @@ _REFUSED = {
     "CERTIFICATE_REQUIRED": "it wants a certificate from its clients, and none was sent",
     "UNKNOWN_CA": "it does not know the CA that has issued our certificate",
     "CERTIFICATE_EXPIRED": "our certificate has expired",
-    "BAD_CERTIFICATE": "it refused our certificate",
+    "BAD_CERTIFICATE": "it refused our certificate, or wants one and none was sent",
     "UNSUPPORTED_CERTIFICATE": "our certificate is not one for clients",
     "CERTIFICATE_UNKNOWN": "it refused our certificate",
     "HANDSHAKE_FAILURE": "it wants a certificate from its clients, or has no cipher in common with us",

@@ -38,16 +38,19 @@ def test_files_of_tls_come_from_the_nearest_place(folder: Path, monkeypatch: pyt
     url = "zk://127.0.0.1:2181/replitree"
     assert find_access(url).tls == TlsFiles()
     said = json.loads((folder / "cluster.json").read_text())
-    (folder / "cluster.json").write_text(json.dumps({**said, "tls": {"ca": "of the folder"}}))
-    assert find_access(folder).tls == TlsFiles("of the folder")
-    monkeypatch.setenv("REPLITREE_TLS_CERTIFICATE", "c")
+    (folder / "cluster.json").write_text(json.dumps({**said, "tls": {"ca": "/of the folder"}}))
+    assert find_access(folder).tls == TlsFiles("/of the folder")
+    monkeypatch.setenv("REPLITREE_TLS_CERTIFICATE", "/c")
     with pytest.raises(BadInput, match="REPLITREE_TLS_CERTIFICATE is set and REPLITREE_TLS_KEY is not"):
         find_access(url)
-    monkeypatch.setenv("REPLITREE_TLS_KEY", "k")
-    assert find_access(folder).tls == TlsFiles("of the folder", "c", "k")
-    monkeypatch.setenv("REPLITREE_TLS_CA", "of the environment")
-    assert find_access(folder).tls == TlsFiles("of the environment", "c", "k")
-    assert find_access(folder, tls=TlsFiles("given", "c2", "k2")).tls == TlsFiles("given", "c2", "k2")
+    monkeypatch.setenv("REPLITREE_TLS_KEY", "/k")
+    assert find_access(folder).tls == TlsFiles("/of the folder", "/c", "/k")
+    monkeypatch.setenv("REPLITREE_TLS_CA", "/of the environment")
+    assert find_access(folder).tls == TlsFiles("/of the environment", "/c", "/k")
+    # Processes that run in other folders read them, too.
+    monkeypatch.chdir(folder)
+    given = TlsFiles(*(str(folder / name) for name in ("given", "c2", "k2")))
+    assert find_access(folder, tls=TlsFiles("given", "c2", "k2")).tls == given
 
 
 def test_token_comes_from_the_nearest_place(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_server_that_takes_thousands_of_looks_to_start_is_waited_for(
 ) -> None:
     asked: list[float] = []
 
-    def serves_at_last(_port: int, _word: str, patience_s: float) -> str:
+    def serves_at_last(_port: int, _word: str, patience_s: float, _tls: object) -> str:
         asked.append(patience_s)
         return "Mode: leader" if len(asked) == 2_000 else ""
 

@@ -3,46 +3,51 @@
 from __future__ import annotations
 
 import os
+import shutil
+import ssl
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from replitree.client.admin.doctor_coordination import ask_servers
-from replitree.coordination import embedded
-from replitree.coordination.embedded import EmbeddedZooKeeper, free_ports
+from replitree.coordination.embedded import EmbeddedZooKeeper
 from replitree.coordination.port import make_root
 from replitree.coordination.zookeeper import ZooKeeperCoordination
-from replitree.errors import CoordinationUnavailable
+from replitree.errors import BadInput, CoordinationUnavailable
 from replitree.protocol.core import effects as fx
-from replitree.tls import Contexts, TlsFiles
+from replitree.tls import SECURE, Contexts, TlsFiles, open_connection
 from tests.certificates import HOST, Authority
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> TlsFiles:
-    return Authority(tmp_path_factory.mktemp("ca")).issue("zookeeper")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
 
 
 @pytest.fixture(scope="module")
-def port(files: TlsFiles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """A ZooKeeper that wants certificates; return its port for TLS."""
-    folder = tmp_path_factory.mktemp("zookeeper")
-    (secure,) = free_ports(1)
-    both = folder / "zk1.pem"
-    both.write_bytes(Path(files.certificate).read_bytes() + Path(files.key).read_bytes())
-    more = (
-        f"secureClientPort={secure}\nsecureClientPortAddress={HOST}\n"
-        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
-        f"ssl.keyStore.location={both}\nssl.trustStore.location={files.ca}\n"
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "_SETTINGS", embedded._SETTINGS + more)  # noqa: SLF001 - more lines of its file
-        with EmbeddedZooKeeper(folder / "data", durable=False):
-            yield secure
+def files(authority: Authority) -> TlsFiles:
+    return authority.issue("zookeeper")
+
+
+@pytest.fixture(scope="module")
+def running(files: TlsFiles, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    """A ZooKeeper that wants certificates."""
+    folder = tmp_path_factory.mktemp("zookeeper") / "a folder, ünusual = 1"
+    with EmbeddedZooKeeper(folder, durable=False, tls=files, wants_certificates=True) as server:
+        assert server.url == f"zk://{HOST}:{server.ports[0]}/replitree?tls"
+        yield server
+
+
+@pytest.fixture(scope="module")
+def port(running: EmbeddedZooKeeper) -> int:
+    """Return its port for TLS; it has no other."""
+    return running.ports[0]
 
 
 def session(port: int, files: TlsFiles, connect_s: float = 30.0, host: str = HOST) -> ZooKeeperCoordination:
@@ -81,6 +86,51 @@ def test_server_that_is_not_verified_is_no_server(
     host = "localhost" if change == "other name" else HOST
     with pytest.raises(CoordinationUnavailable, match=message):
         session(port, TlsFiles(ca, files.certificate, files.key), 3.0, host)
+
+
+def test_client_without_certificate_hears_that_it_wants_one(port: int, files: TlsFiles) -> None:
+    with pytest.raises(CoordinationUnavailable, match=f"{HOST}:{port} refused the connection: .* none was sent"):
+        session(port, TlsFiles(files.ca), 3.0)
+
+
+def test_new_connections_see_a_renewed_certificate_and_sessions_go_on(
+    running: EmbeddedZooKeeper, port: int, authority: Authority, files: TlsFiles
+) -> None:
+    # As of a client that runs: while the new files do not fit each other, it goes on with the old ones.
+    contexts = Contexts(files)
+
+    def serial() -> object:
+        with open_connection(f"{SECURE}{HOST}:{port}", contexts, 20) as connection:
+            assert isinstance(connection, ssl.SSLSocket)
+            return (connection.getpeercert() or {})["serialNumber"]
+
+    with closing(session(port, files)) as zk:
+        before, number = serial(), zk.session_id
+        running.renew_certificate()
+        assert serial() == before, "the files are as they were"
+        new = authority.issue("next")
+        shutil.copy(new.certificate, files.certificate)
+        running.renew_certificate()
+        assert serial() == before, "the certificate has no key yet"
+        shutil.copy(new.key, files.key)
+        running.renew_certificate()
+        wait_for(lambda: serial() != before, "the new certificate is shown")
+        zk.perform(fx.Sync("/"))
+        assert zk.session_id == number
+
+
+def test_embedded_server_that_its_clients_would_refuse_does_not_start(authority: Authority, tmp_path: Path) -> None:
+    other_name = authority.issue("other-name", "r9.example")
+    with pytest.raises(CoordinationUnavailable, match=r"is for another name: put 127\.0\.0\.1 into its subjectAltName"):
+        EmbeddedZooKeeper(tmp_path, durable=False, tls=other_name).start()
+
+
+def test_key_that_java_can_not_read_is_named(authority: Authority, tmp_path: Path) -> None:
+    files = authority.issue("old-form")
+    key = load_pem_private_key(Path(files.key).read_bytes(), None)
+    Path(files.key).write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()))
+    with pytest.raises(BadInput, match=rf"openssl pkcs8 -topk8 -nocrypt -in {files.key}"):
+        EmbeddedZooKeeper(tmp_path, durable=False, tls=files).start()
 
 
 def test_clear_text_at_the_port_for_tls_gives_no_session(port: int) -> None:

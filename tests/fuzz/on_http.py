@@ -2,7 +2,8 @@
 
 An input is what a stranger sends.  The token is put in where an input has its place-holder, so that most requests get past the
 door.  A finding is: a 500, a request that is logged as a defect, a log line with the token or with the bytes of a refused head,
-and a server that does not answer afterwards.
+and a server that does not answer afterwards.  A server that speaks TLS gets inputs in place of a handshake; there a finding is
+also an answer in clear text that says more than that the port speaks TLS.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing_extensions import override
 
 from replitree.replica.kit.logs import LineFormatter
+from replitree.tls import HANDSHAKE_BYTE, Contexts, TlsFiles, open_connection, split_address
 from tests.fuzz.mutate import Sealed, Shape
 from tests.fuzz.target import Read, Target
 from tests.replica.inprocess import TOKEN, InProcessCluster
@@ -91,6 +93,43 @@ def _server(folder: Path) -> Iterator[Read]:
     yield one
 
 
+@contextmanager
+def _secure_server(folder: Path) -> Iterator[Read]:
+    # Here: the targets without certificates do not need what makes them.
+    from tests.certificates import Authority
+
+    files = Authority(folder).issue()
+    settings = {"tls_ca": files.ca, "tls_certificate": files.certificate, "tls_key": files.key}
+    cluster = InProcessCluster(folder, 1, clean_log_delay_s=3600.0, check_interval_s=0.0, **settings)
+    url, kept, sent = cluster.nodes[0].address, Kept(), [0]
+    host, _, port = split_address(url)[1].partition(":")
+    logging.getLogger().addHandler(kept)
+    contexts = Contexts(TlsFiles(files.ca))
+
+    def is_alive() -> bool:
+        with open_connection(url, contexts, ANSWER_S_MAX) as connection:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            return status_in(connection.recv(1 << 16)) == 200
+
+    assert is_alive()
+
+    def one(data: bytes) -> bool:
+        answer = exchange((host, int(port)), data.replace(PLACE, TOKEN.encode()))
+        status = status_in(answer)
+        assert status in (0, 400), answer[:600]
+        logged = "".join(kept.lines)
+        kept.lines.clear()
+        for word in ("defect", "Traceback", TOKEN, SECRET):
+            assert word not in logged, logged[:1500]
+        sent[0] += 1
+        if sent[0] % ALIVE_EVERY == 0:
+            assert is_alive(), "the server does not answer"
+        # The first byte of its half of a handshake.
+        return answer[:1] == bytes([HANDSHAKE_BYTE])
+
+    yield one
+
+
 def _body(request: bytes) -> bytes:
     return request.partition(b"\r\n\r\n")[2]
 
@@ -107,5 +146,6 @@ def _head(request: bytes) -> bytes:
 
 TARGETS = (
     Target("http-head", _server, (), Shape.LINES, share=60, cpu_s_max=20.0),
+    Target("tls-hello", _secure_server, (), Shape.BYTES, share=20, cpu_s_max=20.0),
     Target("http-body", _server, (), Shape.JSON, seal=Sealed(_body, _with_body), share=60, cpu_s_max=20.0),
 )

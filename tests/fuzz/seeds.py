@@ -9,9 +9,11 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import ssl
 import struct
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -422,6 +424,13 @@ def _http() -> Iterator[tuple[str, str, bytes]]:
     yield "http-head", "no-token", _request(f"GET {_TABLE}/status", token=SECRET.encode())
     yield "http-head", "odd-head", f"GET / HTTP/1.1\r\nAuthorization : Bearer {SECRET}\r\n\r\n".encode()
     yield "http-head", "http-1-0", b"GET /health HTTP/1.0\r\n\r\n"
+    for name, version in (("1-3", ssl.TLSVersion.TLSv1_3), ("1-2", ssl.TLSVersion.TLSv1_2)):
+        context, sent = ssl.create_default_context(), ssl.MemoryBIO()
+        context.maximum_version = version
+        with suppress(ssl.SSLWantReadError):
+            context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+        yield "tls-hello", name, sent.read()
+    yield "tls-hello", "clear-text", insert
     yield "http-head", "upgrade", _request("GET /v1/status", b"", "Upgrade: h2c", "Connection: Upgrade")
 
 

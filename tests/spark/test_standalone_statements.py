@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 
 from replitree.client.cluster import LocalCluster
+from replitree.client.read.part_cache import PartCache
 from replitree.client.table import Table
+from replitree.spark.session.catalog import CATALOG
+from replitree.tls import TlsFiles
 from replitree_bench.kit.standalone import StandaloneSpark
+from tests.certificates import Authority
 from tests.spark.conftest import uploads_left
 from tests.spark.deaths import dying
 from tests.spark.event_logs import told
@@ -91,6 +96,37 @@ def test_all_statements_rewrite_rows_of_a_table_in_a_store(
 ) -> None:
     check_statements(elsewhere, replicas, stored, list(STATEMENTS))
     assert all(lies_in_store(stored))
+
+
+# --- TLS ---
+
+
+def test_executors_read_and_rewrite_rows_by_mutual_tls(
+    elsewhere: SparkSession, hidden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = Authority(tmp_path).issue()
+    settings = {"tls_ca": files.ca, "tls_certificate": files.certificate, "tls_key": files.key}
+    mutual = {**settings, "tls_clients": "with_certificate"}
+    with LocalCluster(hidden / "secure", 2, durable=False, settings=mutual) as secure, created(secure) as table:
+        assert secure.url.endswith("?tls"), "its ZooKeeper wants certificates, too"
+        table.insert(made_rows(elsewhere, 30), quorum=2)
+        elsewhere.conf.set("spark.sql.catalog.secure", elsewhere.conf.get(CATALOG))
+        elsewhere.conf.set("spark.sql.catalog.secure.url", str(secure.folder))
+        name = f"secure.default.{table.name}"
+        elsewhere.sql(f"update {name} set s = 'new' where k < (select count(*) from {name} where k < 5)").collect()
+        wanted = [(k, k % 3) for k in range(5)]
+        assert sorted(map(tuple, elsewhere.sql(f"select k, g from {name} where s = 'new'").collect())) == wanted
+        assert table.to_df(elsewhere, level="linearizable").where("s = 'new'").count() == 5
+        assert told(elsewhere, [table.http._token, f"ticket.{table.name}."]) == []  # noqa: SLF001 - nothing else has it
+
+        access = PartCache.access
+        for wrong, why in (
+            (TlsFiles(Authority(tmp_path, "other").file), "PKIX path building failed"),
+            (TlsFiles(files.ca, files.certificate, files.ca), f"does not contain valid private key: {files.ca}"),
+        ):
+            monkeypatch.setattr(PartCache, "access", lambda cache, wrong=wrong: access(cache)._replace(tls=wrong))
+            with pytest.raises(Py4JJavaError, match=why):
+                table.to_df(elsewhere).collect()
 
 
 # --- faults ---

@@ -6,10 +6,12 @@ The clients must not be what is measured, so `Load` says how busy they were: the
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,12 @@ class Load:
     def per_second(self) -> float:
         """Requests answered per second."""
         return self.requests / self.seconds
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_clients(clients: int, requests: int, request: Callable[[int], None]) -> Load:

@@ -21,7 +21,6 @@ Keys::
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -30,6 +29,7 @@ from typing import TYPE_CHECKING
 
 from replitree.coordination.embedded import ask
 from replitree.errors import ReplitreeError
+from replitree_bench.kit.clients import cpu_s
 from replitree_bench.kit.report import Measured
 
 if TYPE_CHECKING:
@@ -160,15 +160,9 @@ def _killed_in_mutation(cluster: LocalCluster, name: str, say: Say) -> Measured:
 def _idle_cores(cluster: LocalCluster) -> float:
     _wait_all(cluster, "parts")
     pids = [entry.pid for entry in cluster.processes]
-    before, begin = sum(map(_cpu_s, pids)), time.perf_counter()
+    before, begin = sum(map(cpu_s, pids)), time.perf_counter()
     time.sleep(IDLE_S)
-    return (sum(map(_cpu_s, pids)) - before) / (time.perf_counter() - begin)
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (sum(map(cpu_s, pids)) - before) / (time.perf_counter() - begin)
 
 
 def _resident_mb(pid: int) -> float:

@@ -317,9 +317,8 @@ class _Secured:
 
     def settings(self, folder: Path) -> str:
         """Return the lines of a server's configuration.  Raises as `write`."""
-        return _TLS_SETTINGS.format(
-            own=_escaped(self.write(folder)), ca=_escaped(Path(self._files.ca).absolute()), wants=self._wants
-        )
+        ca = Path(self._files.ca).absolute()
+        return _TLS_SETTINGS.format(own=_in_ascii(self.write(folder)), ca=_in_ascii(ca), wants=self._wants)
 
 
 class _Server:
@@ -481,6 +480,13 @@ def ask(port: int, word: str, patience_s: float = _ASK_S_MAX, tls: Contexts | No
 def _escaped(path: Path) -> str:
     """Return a path for a Java properties file, in which a backslash would change its meaning."""
     return str(path).replace("\\", "\\\\")
+
+
+def _in_ascii(path: Path) -> str:
+    """Return a path for a Java properties file, which is read as Latin-1: the file is there already, unlike ``dataDir``."""
+    units = _escaped(path).encode("utf-16-be")
+    codes = [int.from_bytes(units[at : at + 2], "big") for at in range(0, len(units), 2)]
+    return "".join(chr(code) if code < 0x80 else f"\\u{code:04x}" for code in codes)
 
 
 def find_jars() -> str:

@@ -56,7 +56,7 @@ from replitree.coordination.requests import Reply
 from replitree.coordination.url import CoordinationUrl
 from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core.stamps import BEFORE_ALL, Zxid
-from replitree.tls import SECURE, Contexts, TlsFailed, open_connection
+from replitree.tls import SECURE, Contexts, TlsFailed, open_connection, refusal
 
 _HELLO_S_MIN = 2.0
 """For how long, in seconds, the answer to a connection's first frame is waited for at least, unless the session is shorter."""
@@ -292,7 +292,14 @@ class _KazooConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships 
         if self.client._session_id and silent_s > self.granted_s * _EXPIRY_SHARE:  # noqa: SLF001
             raise SessionExpiredError(f"nothing was heard of ZooKeeper for {silent_s:.1f} s")
         self.told = BEFORE_ALL
-        return super()._connect(host, hostip, port)
+        try:
+            return super()._connect(host, hostip, port)
+        except ConnectionDropped as error:
+            # By TLS 1.3 a server refuses our certificate only when it is asked for the session.
+            cause = error.__cause__ or error.__context__
+            if isinstance(cause, OSError) and (why := refusal(cause, f"{host}:{port}", self._socket)):
+                self.client.handler.problem = why
+            raise
 
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
         pending = self.client._pending  # noqa: SLF001

@@ -71,7 +71,7 @@ def tls_option(files: TlsFiles) -> str:
     files
         Of the client.
     """
-    return "" if files == NO_FILES else "\n".join((files.ca, files.certificate, files.key))
+    return "" if files == NO_FILES else f"{files.ca}\n{files.certificate}\n{files.key}"
 
 
 def remote_files(snapshot: Snapshot, parts: Sequence[SnapshotPart]) -> Iterator[tuple[str, str, int]]:
