@@ -50,12 +50,17 @@ class Kept(logging.Handler):
 def exchange(address: tuple[str, int], data: bytes, silent_s: float = SILENT_S) -> bytes:
     """Send an input, end the sending, and return everything that comes back."""
     answer = bytearray()
+    # A server waits for nothing after a whole head without a body, and answers, on a busy machine a while later.
+    is_whole = (
+        data.startswith(b"GET ") and b"\r\n\r\n" in data and not re.search(rb"(?i)content-|transfer-|expect", data)
+    )
     with socket.create_connection(address, timeout=ANSWER_S_MAX) as connection, suppress(ConnectionError):
         connection.sendall(data)
-        connection.settimeout(silent_s)
+        connection.settimeout(ANSWER_S_MAX if is_whole else silent_s)
         with suppress(TimeoutError):
             while piece := connection.recv(1 << 16):
                 answer += piece
+                connection.settimeout(silent_s)
         connection.settimeout(ANSWER_S_MAX)
         connection.shutdown(socket.SHUT_WR)
         while piece := connection.recv(1 << 16):

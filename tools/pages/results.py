@@ -19,6 +19,7 @@ PAGES = {
     "cluster": "Results: a Spark cluster that shares no disk with the replicas",
     "streams": "Results: streams",
     "sharded": "Results: sharded tables",
+    "tls": "Results: TLS beside clear text",
 }
 """Title of each page of benchmarks, by the file that it shows."""
 
@@ -37,6 +38,7 @@ COMMANDS = {
     "moves": "replitree bench moves",
     "growth": "replitree bench growth --rounds {rounds}",
     "sharded": "replitree bench sharded --rounds {rounds}",
+    "tls": "replitree bench tls --rounds {rounds}",
 }
 """The command that prints each report."""
 

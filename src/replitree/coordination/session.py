@@ -54,7 +54,7 @@ from kazoo.security import make_digest_acl
 from replitree.coordination.port import Connected, Event, SessionLost, Suspended, Watched
 from replitree.coordination.requests import Reply
 from replitree.coordination.url import CoordinationUrl
-from replitree.errors import CoordinationUnavailable
+from replitree.errors import BadInput, CoordinationUnavailable
 from replitree.protocol.core.stamps import BEFORE_ALL, Zxid
 from replitree.tls import SECURE, Contexts, TlsFailed, open_connection, refusal
 
@@ -62,6 +62,9 @@ _HELLO_S_MIN = 2.0
 """For how long, in seconds, the answer to a connection's first frame is waited for at least, unless the session is shorter."""
 _EXPIRY_SHARE = 1.1
 """After this share of its timeout in silence a session is over by our clock: see `_KazooConnection._connect`."""
+
+_LOOK_S = 0.1
+"""Pause between two looks whether every server was refused, in seconds."""
 
 _RETRY_FIRST_S, _RETRY_LAST_S = 0.05, 1.0  # pauses between attempts to connect; kazoo's own grow to an hour
 
@@ -99,6 +102,7 @@ class ZooKeeperSession:
         self.over = False
         """Whether the session ended.  An answer that comes after it is not to be believed."""
         self._servers = url.servers
+        self._hosts = set(url.hosts)
         self._on_event = on_event
         self._ready = threading.Event()  # set while connected, and for good when over
         self._is_current = False  # whether a sync was answered
@@ -149,11 +153,24 @@ class ZooKeeperSession:
         """Whether there is a connection now."""
         return self._ready.is_set() and not self.over
 
-    def start(self, timeout_s: float) -> bool:
-        """Connect; say whether the session began in time."""
+    def start(self, timeout_s: float, *, is_first: bool) -> bool:
+        """Connect; say whether the session began in time.
+
+        Parameters
+        ----------
+        timeout_s
+            How long it may take, in seconds.
+        is_first
+            It does not wait when a certificate or a file is wrong for every server: whoever starts the process must see to
+            that.
+        """
         # Never `start`: it blocks for as long as kazoo tries.
         self._client.start_async()
-        return self._ready.wait(timeout_s) and not self.over
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0 and not self._ready.wait(min(left, _LOOK_S)):
+            if is_first and self._handler.refused >= self._hosts:
+                return False
+        return self._ready.is_set() and not self.over
 
     def client(self, deadline: float) -> Any:
         """Return the connected client; wait for the connection until `deadline` (monotonic seconds).
@@ -299,6 +316,7 @@ class _KazooConnection(ConnectionHandler):  # type: ignore[misc]  # kazoo ships 
             cause = error.__cause__ or error.__context__
             if isinstance(cause, OSError) and (why := refusal(cause, f"{host}:{port}", self._socket)):
                 self.client.handler.problem = why
+                self.client.handler.refused.add((host, port))
             raise
 
     def _read_response(self, header: Any, buffer: Any, offset: int) -> Any:
@@ -316,6 +334,8 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
     def __init__(self, tls: Contexts, *, is_secure: bool) -> None:
         super().__init__()
         self.problem = ""
+        self.refused: set[tuple[str, int]] = set()
+        """Servers with which there is no TLS before a certificate or a file is another one."""
         self._tls = tls
         self._is_secure = is_secure
 
@@ -336,8 +356,11 @@ class _KazooHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo 
             made = open_connection(f"{SECURE}{hostname}:{address[1]}", self._tls, timeout)
         except TlsFailed as error:
             self.problem = str(error)
+            if isinstance(error.__cause__, BadInput | ssl.SSLCertVerificationError):
+                self.refused.add((hostname, address[1]))
             raise
         self.problem = ""
+        self.refused.discard((hostname, address[1]))
         return made
 
     def create_socket_pair(self) -> Any:

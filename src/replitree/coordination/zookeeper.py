@@ -219,7 +219,7 @@ class ZooKeeperCoordination:
         """
         try:
             with self._beginning:
-                self._start_session()
+                self._start_session(is_first=True)
         except BaseException:
             self._dispatcher.stop()
             raise
@@ -239,7 +239,7 @@ class ZooKeeperCoordination:
             # Before the session is exchanged: the new one counts from what its servers tell.
             self._seen_before = max(self._seen_before, self._session.seen)
             self._session = self._make_session(self._session.heard_at)
-            self._start_session()
+            self._start_session(is_first=False)
 
     def close(self) -> None:
         """End the session and release everything.  Harmless when called again."""
@@ -253,13 +253,18 @@ class ZooKeeperCoordination:
     def _make_session(self, heard_at: float | None = None) -> ZooKeeperSession:
         return ZooKeeperSession(self.url, self._session_timeout_s, self._on_event, self._tls, heard_at)
 
-    def _start_session(self) -> None:
+    def _start_session(self, *, is_first: bool) -> None:
         """Start the session that is ours already, so that nothing that happens to it is missed."""
-        if not self._session.start(self._connect_timeout_s):
+        if not self._session.start(self._connect_timeout_s, is_first=is_first):
             self._session.discard()
-            advice = self._session.problem or "check the address and that a server runs there"
+            if self._session.problem:
+                raise CoordinationUnavailable(f"no session with ZooKeeper: {self._session.problem}")
+            secure = (
+                "" if self.url.is_secure else ", and that it speaks clear text (of one by TLS the url ends with ?tls)"
+            )
             raise CoordinationUnavailable(
-                f"no ZooKeeper at {self.url.servers} answered within {self._connect_timeout_s:g} s; {advice}"
+                f"no ZooKeeper at {self.url.servers} answered within {self._connect_timeout_s:g} s;"
+                f" check the address and that a server runs there{secure}"
             )
 
     def _on_event(self, session: ZooKeeperSession, event: Event) -> None:

@@ -124,8 +124,8 @@ def _coordination(state: ClusterState) -> Iterator[DoctorFinding]:
             Severity.CRITICAL,
             "coordination-unreachable",
             f"coordination can't be asked: {coordination.problem}",
-            "start the ZooKeeper servers, and look at the network between them and here; without them replicas are "
-            "read-only, and nothing that was acknowledged is lost",
+            "start the ZooKeeper servers, and look at the network between them and here, or at the certificate that is named; "
+            "without them replicas are read-only, and nothing that was acknowledged is lost",
         )
     latency = coordination.latency_s
     if latency is not None and latency >= LATENCY_NOTICE_S:
