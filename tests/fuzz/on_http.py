@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from typing_extensions import override
 
@@ -104,7 +105,7 @@ def _secure_server(folder: Path) -> Iterator[Read]:
     from tests.certificates import Authority
 
     files = Authority(folder).issue()
-    settings = {"tls_ca": files.ca, "tls_certificate": files.certificate, "tls_key": files.key}
+    settings: dict[str, Any] = {"tls_ca": files.ca, "tls_certificate": files.certificate, "tls_key": files.key}
     cluster = InProcessCluster(folder, 1, clean_log_delay_s=3600.0, check_interval_s=0.0, **settings)
     url, kept, sent = cluster.nodes[0].address, Kept(), [0]
     host, _, port = split_address(url)[1].partition(":")

@@ -110,7 +110,7 @@ def test_executors_read_and_rewrite_rows_by_mutual_tls(
     with LocalCluster(hidden / "secure", 2, durable=False, settings=mutual) as secure, created(secure) as table:
         assert secure.url.endswith("?tls"), "its ZooKeeper wants certificates, too"
         table.insert(made_rows(elsewhere, 30), quorum=2)
-        elsewhere.conf.set("spark.sql.catalog.secure", elsewhere.conf.get(CATALOG))
+        elsewhere.conf.set("spark.sql.catalog.secure", elsewhere.conf.get(CATALOG) or "")
         elsewhere.conf.set("spark.sql.catalog.secure.url", str(secure.folder))
         name = f"secure.default.{table.name}"
         elsewhere.sql(f"update {name} set s = 'new' where k < (select count(*) from {name} where k < 5)").collect()
