@@ -76,9 +76,11 @@ def bulk(
 @app.command("tls")
 def tls(rounds: Rounds = 15, folder: Folder = None, as_json: Json = False) -> None:
     """Measure small inserts and a bulk load by TLS, in turn with the same in clear text."""
-    from replitree_bench import run
+    from replitree_bench.run import new_cluster
+    from replitree_bench.table.secure import tls_report
 
-    _print(run.run_tls(rounds=rounds, say=_say, folder=_made(folder)), as_json=as_json)
+    place = _made(folder)
+    _print(tls_report(lambda settings: new_cluster(place, settings), rounds, _say), as_json=as_json)
 
 
 @app.command("read")

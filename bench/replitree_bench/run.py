@@ -31,7 +31,7 @@ ROUNDS = 3
 
 
 @contextmanager
-def _cluster(
+def new_cluster(
     folder: Path | None,
     settings: Mapping[str, object] | None = None,
     replicas: int = REPLICAS,
@@ -98,7 +98,7 @@ def run_inserts(*, peer: bool, rounds: int, say: Say, folder: Path | None = None
     """Measure small inserts: see `replitree_bench.table.inserts`."""
     if peer:
         find_program()
-    with _cluster(folder) as (cluster, place), ExitStack() as stack:
+    with new_cluster(folder) as (cluster, place), ExitStack() as stack:
         systems: list[System] = [Ours(cluster)]
         name = _add_peer(systems, stack, cluster, place) if peer else ""
         found = inserts.in_turn(systems, rounds, inserts.measure, say)
@@ -111,7 +111,7 @@ def run_bulk(*, peer: bool, rounds: int, say: Say, folder: Path | None = None, s
         find_program()
     if spark:
         bulk.find_generator()
-    with _cluster(folder) as (cluster, place), ExitStack() as stack:
+    with new_cluster(folder) as (cluster, place), ExitStack() as stack:
         systems: list[System] = [Ours(cluster)]
         name = _add_peer(systems, stack, cluster, place) if peer else ""
         found = inserts.in_turn(systems, rounds, bulk.measure_arrow, say)
@@ -123,27 +123,11 @@ def run_bulk(*, peer: bool, rounds: int, say: Say, folder: Path | None = None, s
     return Report("bulk", ours, theirs, rounds, name, _NOTES["bulk"])
 
 
-def run_tls(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
-    """Measure inserts and a bulk load by TLS, beside clear text: see `replitree_bench.table.secure`."""
-    from replitree_bench.table import secure
-
-    with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replitree-bench-", dir=folder)))
-        settings = (secure.tls_settings(place), None)
-        systems = [secure.Remote(stack.enter_context(_cluster(folder, each))[0]) for each in settings]
-        for system in systems:
-            # The first connections, imports and tables of a cluster are no part of a round.
-            secure.measure(system, rounds, rows=100_000)
-        found = inserts.in_turn(systems, rounds, secure.measure, say)
-    ours = secure.paired(*found) | medians(found[0])
-    return Report("tls", ours, medians(found[1]), rounds, "the same cluster in clear text", _NOTES["tls"])
-
-
 def run_read(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure reading: see `replitree_bench.table.read`."""
     from replitree_bench.table.read import ReadBench
 
-    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+    with new_cluster(folder) as (cluster, place), _spark(place) as spark:
         say("filling the table")
         bench = ReadBench(spark, cluster)
         ours, plain = _both_sides(bench.measure, rounds, say)
@@ -157,7 +141,7 @@ def run_engines(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
 
     from replitree_bench.table.engines import EngineBench
 
-    with _cluster(folder) as (cluster, _):
+    with new_cluster(folder) as (cluster, _):
         say("filling the table")
         ours, theirs = _both_sides(EngineBench(cluster).measure, rounds, say)
     name = ", ".join(f"{engine} {version(engine)}" for engine in ("duckdb", "polars", "pandas"))
@@ -168,7 +152,7 @@ def run_streams(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure triggers of streams: see `replitree_bench.table.streams`."""
     from replitree_bench.table.streams import StreamBench
 
-    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+    with new_cluster(folder) as (cluster, place), _spark(place) as spark:
         say("filling the tables")
         (place / "streams").mkdir()
         ours, theirs = _both_sides(StreamBench(cluster, spark, place / "streams").measure, rounds, say)
@@ -194,7 +178,7 @@ def run_read_store(*, rounds: int, say: Say, store: str | None = None, folder: P
     """Measure reading in an object store, a folder by default: see `replitree_bench.store.read`."""
     from replitree_bench.store.read import StoreReadBench
 
-    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+    with new_cluster(folder) as (cluster, place), _spark(place) as spark:
         say("filling two tables")
         bench = StoreReadBench(spark, cluster, store or f"file://{place}/objects")
         ours, local = _both_sides(bench.measure, rounds, say)
@@ -207,7 +191,7 @@ def run_write_store(*, rounds: int, say: Say, store: str | None = None, folder: 
     """Measure writing into an object store, a folder by default: see `replitree_bench.store.write`."""
     from replitree_bench.store.write import StoreWriteBench
 
-    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+    with new_cluster(folder) as (cluster, place), _spark(place) as spark:
         say("making the rows")
         bench = StoreWriteBench(spark, cluster, store or f"file://{place}/objects")
         ours, theirs = _both_sides(bench.measure, rounds, say)
@@ -220,7 +204,7 @@ def run_levels(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure read levels: see `replitree_bench.table.levels`."""
     from replitree_bench.table.levels import LevelBench
 
-    with _cluster(folder) as (cluster, _), closing(LevelBench(cluster)) as bench:
+    with new_cluster(folder) as (cluster, _), closing(LevelBench(cluster)) as bench:
         say(f"{rounds} rounds")
         found = list(map(bench.measure, range(rounds)))
     return Report("levels", medians(found), {}, rounds, "", _NOTES["levels"])
@@ -230,7 +214,7 @@ def run_quorum(*, peer: bool, rounds: int, say: Say, folder: Path | None = None)
     """Measure inserts with a quorum: see `replitree_bench.table.quorum`."""
     if peer:
         find_program()
-    with _cluster(folder) as (cluster, place), ExitStack() as stack:
+    with new_cluster(folder) as (cluster, place), ExitStack() as stack:
         systems: list[Ours | Peer] = [Ours(cluster)]
         name = ""
         if peer:
@@ -249,7 +233,7 @@ def run_growth(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure how inserts into sharded tables grow with the shards: see `replitree_bench.shards.growth`."""
     from replitree_bench.shards.sharded import growth_report
 
-    with _cluster(folder) as (cluster, _):
+    with new_cluster(folder) as (cluster, _):
         return growth_report(cluster, rounds, say)
 
 
@@ -257,7 +241,7 @@ def run_sharded(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure inserts into sharded tables, and reads of them: see `replitree_bench.shards.sharded`."""
     from replitree_bench.shards.sharded import CutBench, ShardedBench
 
-    with _cluster(folder) as (cluster, _):
+    with new_cluster(folder) as (cluster, _):
         # Reads first: after inserts into many shards the replicas merge for a while.
         say("reads at cuts")
         read = list(map(CutBench(cluster).measure, range(rounds)))
@@ -271,7 +255,7 @@ def run_joins(*, rounds: int, say: Say, folder: Path | None = None) -> Report:
     """Measure joins of sharded tables without a shuffle: see `replitree_bench.shards.joins`."""
     from replitree_bench.shards.joins import JoinBench
 
-    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+    with new_cluster(folder) as (cluster, place), _spark(place) as spark:
         say("filling the tables")
         ours, shuffled = _both_sides(JoinBench(cluster, spark).measure, rounds, say)
     return Report("joins", ours, shuffled, rounds, f"Spark {spark.version} with a shuffle", _NOTES["joins"])
@@ -281,7 +265,7 @@ def run_moves(*, rounds: int, rate: float, say: Say, folder: Path | None = None)
     """Measure moves of buckets under inserts and reads: see `replitree_bench.shards.moves`."""
     from replitree_bench.shards.moves import SETTINGS, MoveBench
 
-    with _cluster(folder, SETTINGS) as (cluster, _):
+    with new_cluster(folder, SETTINGS) as (cluster, _):
         found = [MoveBench(cluster, f"moved_{number}", rate, say).measure() for number in range(rounds)]
     return Report("moves", medians(found), {}, rounds, "", _NOTES["moves"])
 
@@ -293,7 +277,7 @@ def run_torn(*, peer: bool, limits: Limits, seed: int, say: Say, folder: Path | 
     if peer:
         find_program()
     theirs, name = Measured(), ""
-    with _cluster(folder, replicas=torn.REPLICAS, shards=torn.SHARDS) as (cluster, place):
+    with new_cluster(folder, replicas=torn.REPLICAS, shards=torn.SHARDS) as (cluster, place):
         ours = torn.measure(torn.OurShards(cluster), seed, limits, say=say)
         if peer:
             address = inserts.zookeeper_address(cluster.url)
@@ -320,7 +304,7 @@ def run_steady(*, seconds: float, rate: float, clients: int, say: Say, folder: P
     """Measure a steady stream of inserts: see `replitree_bench.table.steady`."""
     from replitree_bench.table import steady
 
-    with _cluster(folder) as (cluster, _):
+    with new_cluster(folder) as (cluster, _):
         measured = steady.measure(cluster, seconds=seconds, rate=rate, clients=clients, say=say)
     return Report("steady", medians([measured]), {}, 1, "", _NOTES["steady"])
 
@@ -340,7 +324,7 @@ def run_sql(*, scale: float, rounds: int, say: Say, folder: Path | None = None, 
     """Measure TPC-H by SQL: see `replitree_bench.table.sql`."""
     from replitree_bench.table import sql
 
-    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+    with new_cluster(folder) as (cluster, place), _spark(place) as spark:
         bench = sql.SqlBench(spark, cluster, _tpch(place, scale, say), by_format=by_format)
         ours, plain = _both_sides(bench.measure, rounds, say)
     return Report("sql-format" if by_format else "sql", ours, plain, rounds, "plain Parquet", _NOTES["sql"])
@@ -373,7 +357,7 @@ def run_merge_into(*, rows: int, say: Say, folder: Path | None = None) -> Report
     """Measure MERGE INTO beside inserts: see `replitree_bench.table.merge_into`."""
     from replitree_bench.table import merge_into
 
-    with _cluster(folder) as (cluster, place), _spark(place) as spark:
+    with new_cluster(folder) as (cluster, place), _spark(place) as spark:
         say(f"merging into {rows:,} rows")
         measured = merge_into.measure(spark, cluster, rows)
     return Report("merge-into", medians([measured]), {}, 1, "", _NOTES["merge-into"])
@@ -383,7 +367,7 @@ def run_parts(*, partitions: int, with_all: bool, say: Say, folder: Path | None 
     """Measure a table of many parts: see `replitree_bench.table.parts`."""
     from replitree_bench.table import parts
 
-    with _cluster(folder, replicas=parts.REPLICAS) as (cluster, _):
+    with new_cluster(folder, replicas=parts.REPLICAS) as (cluster, _):
         measured = parts.measure_parts(cluster, say, partitions, with_all=with_all)
     return Report("parts", medians([measured]), {}, 1, "", _NOTES["parts"])
 
@@ -396,7 +380,7 @@ def run_longlife(
 
     if peer:
         find_program()
-    with _cluster(folder, SETTINGS) as (cluster, place):
+    with new_cluster(folder, SETTINGS) as (cluster, place):
         first = {} if recovery_only else _logs_and_copies(cluster, place, rounds, say)
         ours, theirs, name = _recoveries(cluster, place, rounds, say, peer=peer)
     return Report("longlife", first | ours, theirs, rounds, name, _NOTES["longlife"])
@@ -499,7 +483,6 @@ _NOTES: Mapping[str, Mapping[str, str]] = {
         "durability": "ours syncs parts to disk before it acknowledges; ClickHouse and plain Spark do not",
         "spark": "plain Spark: sortWithinPartitions and zstd Parquet of the same rows",
     },
-    "tls": {"machine": "clients and both clusters share the cores; one cluster is idle while the other is measured"},
     "steady": {
         "durability": "parts and merges are synced to disk",
         "parts": "looked at twice a second on each replica; what was there for a shorter time may have been missed",

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import os
 import statistics
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
+from typing import TypeAlias
 from unittest import mock
 
 from typing_extensions import override
@@ -35,9 +37,10 @@ from replitree.client.insert import upload
 from replitree.client.transport.http import HttpClient
 from replitree.errors import ReplitreeError
 from replitree_bench.kit.clients import cpu_s
-from replitree_bench.kit.report import Measured
+from replitree_bench.kit.report import Measured, Report, medians
 from replitree_bench.kit.systems import Ours
 from replitree_bench.table.copying import random_rows
+from replitree_bench.table.inserts import in_turn
 
 INSERTS = {1: 50, 16: 200, 64: 400}
 """Inserts of a round, by the number of clients that send them."""
@@ -47,6 +50,11 @@ CONNECTIONS = 20
 """New connections of a round."""
 
 CONNECT_S_MAX = 30.0
+
+
+NOTES = {"machine": "clients and both clusters share the cores; one cluster is idle while the other is measured"}
+
+Start: TypeAlias = "Callable[[Mapping[str, object] | None], AbstractContextManager[tuple[LocalCluster, Path]]]"
 
 
 class Remote(Ours):
@@ -127,6 +135,29 @@ def measure(system: Remote, number: int, *, rows: int = ROWS) -> Measured:
     return measured | {"bulk_rows_per_s": rows / seconds, "copied_rows_per_s": rows / copied_s}
 
 
+def tls_report(start: Start, rounds: int, say: Callable[[str], None]) -> Report:
+    """Measure two clusters in turn.
+
+    Parameters
+    ----------
+    start
+        Starts a cluster with these settings, and gives it and a folder.
+    rounds
+        How many; paired figures need several.
+    say
+        Tells people how far it is.
+    """
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="replitree-bench-")))
+        systems = [Remote(stack.enter_context(start(each))[0]) for each in (tls_settings(place), None)]
+        for system in systems:
+            # The first connections, imports and tables of a cluster are no part of a round.
+            measure(system, rounds, rows=100_000)
+        found = in_turn(systems, rounds, measure, say)
+    ours = paired(*found) | medians(found[0])
+    return Report("tls", ours, medians(found[1]), rounds, "the same cluster in clear text", NOTES)
+
+
 def paired(secure: Sequence[Measured], plain: Sequence[Measured]) -> Measured:
     """Return the median over the rounds of the ratio of each figure.
 
@@ -166,4 +197,4 @@ def tls_settings(folder: Path) -> dict[str, object]:
     return {name: str(folder / name) for name in written}
 
 
-__all__ = ["Remote", "measure", "paired", "tls_settings"]
+__all__ = ["Remote", "measure", "paired", "tls_report", "tls_settings"]
