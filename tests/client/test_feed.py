@@ -17,7 +17,7 @@ import pytest
 from replitree.client.connection import Connection
 from replitree.client.table import Table
 from replitree.errors import BadInput, ReplicaBehind, SnapshotExpired
-from replitree.replica.kit import old_parts, packed_parts
+from replitree.replica.kit import feed_journal, old_parts, packed_parts
 from replitree.replica.table import feeds
 from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired, SchemaChanged, TableReplaced
 from tests.project.source import ROOT as ROOT_FOLDER
@@ -259,7 +259,11 @@ def test_parts_stay_for_as_long_as_the_feed_is_on(cluster: InProcessCluster, con
     wait_for(lambda: all(node.get("status")["old_parts"] == 0 for node in cluster.nodes), "all old parts are deleted")
 
 
-def test_another_replica_answers_where_one_has_lost_parts(cluster: InProcessCluster, connection: Connection) -> None:
+def test_another_replica_answers_where_one_has_lost_parts(
+    cluster: InProcessCluster, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No entry is so recent that a part of it may still be on its way.
+    monkeypatch.setattr(feed_journal, "RECENT_S", 0.0)
     table = made(connection)
     for key in (0, 3):
         table.insert(rows(key))
@@ -414,6 +418,7 @@ def test_packed_parts_are_read_by_the_feed_by_tags_and_by_other_replicas(
             )
         # One replica loses its packs: it sees no fewer rows, but an error, and fetches the parts from the packs of the other.
         monkeypatch.setattr(packed_parts, "COPY_S", 0.0)
+        monkeypatch.setattr(feed_journal, "RECENT_S", 0.0)
         broken = cluster.nodes[0].table()
         wait_for(lambda: all(len(store.parts()) == 1 for store in stores), "the copies for readers are removed")
         for pack in stores[0].packs.names():

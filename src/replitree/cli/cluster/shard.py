@@ -11,7 +11,6 @@ from replitree.cli.options import Cluster, Name, check_name, on_cluster
 from replitree.cli.output import byte_size, counted
 from replitree.cli.plugins import CommandGroup
 from replitree.errors import BadInput
-from replitree.protocol.sharded.shard_map import Shard
 
 if TYPE_CHECKING:
     from replitree.client.sharded.moving.resharding import MovesStatus
@@ -75,6 +74,8 @@ def remove(
     if dry_run:
         _weigh(table, at, {shard: 0}, later=later, dry_run=True)
         return
+    from replitree.protocol.sharded.shard_map import Shard
+
     check_name(table)
     with at.connect() as connection:
         shards = connection.shards(table)
