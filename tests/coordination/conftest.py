@@ -13,6 +13,7 @@ from replitree.coordination.memory import MemoryCoordination, SharedTree
 from replitree.coordination.port import Coordination, make_root
 from replitree.coordination.stamped import StampedCoordination
 from replitree.coordination.zookeeper import ZooKeeperCoordination
+from replitree.errors import CoordinationUnavailable
 from replitree.protocol.core.effects import Applied, Commit, Create, Exists
 from tests.coordination.proxy import Proxy
 from tests.coordination.waiting import eventually
@@ -74,7 +75,15 @@ class ZooKeeperProvider:
         self._proxies: dict[int, Proxy] = {}
         self._sessions: list[ZooKeeperCoordination] = []
         self._bystander = self.connect()
-        make_root(self._bystander, root)
+        eventually(self._has_root)
+
+    def _has_root(self) -> bool:
+        """Make the root; False: on a busy machine the connection was lost meanwhile, and it is to be made again."""
+        try:
+            make_root(self._bystander, self.root)
+        except CoordinationUnavailable:
+            return False
+        return True
 
     def connect(self, session_timeout_s: float = SESSION_TIMEOUT_S) -> ZooKeeperCoordination:
         proxy = Proxy(self._port)
