@@ -81,6 +81,9 @@ BUCKETS = 256
 ENTRY_BYTES = 300
 """What the log of a shard gets of an insert, about."""
 QUIET_S = 3.0
+MERGES_S = 60.0
+"""What merges of the inserts before may take, in seconds; many clients begin when they are done."""
+
 LOOK_S, REST_CORES = 0.1, 0.4
 """A cluster rests when all its processes use at most so much of a core for so many seconds."""
 CREATE_S = 120.0
@@ -245,7 +248,7 @@ class ShardedBench:
                 if number >= self._inserts_of(shards):
                     continue
                 table, rows = (self._tables[shards] if shards else self._single), self._block()
-                self._wait_for_rest()
+                self._wait_for_rest(self._quiet_s)
                 begin = time.perf_counter()
                 self.insert(table, rows, shards)
                 found.append(1e3 * (time.perf_counter() - begin))
@@ -257,9 +260,9 @@ class ShardedBench:
             measured[f"zk_commit_{shards}_ms"] = quantile(alone[shards], 0.5)
         return measured
 
-    def _wait_for_rest(self) -> None:
-        """Wait until the replicas have done the work of the insert before, so that the next one does not pay for it."""
-        end = time.monotonic() + self._quiet_s
+    def _wait_for_rest(self, longest_s: float) -> None:
+        """Wait until the replicas have done the work of the inserts before, so that the next ones do not pay for it."""
+        end = time.monotonic() + longest_s
         while time.monotonic() < end:
             before = self._cpu_s()
             time.sleep(LOOK_S)
@@ -289,6 +292,7 @@ class ShardedBench:
         return self._load_of(f"{shards}_of_{of}", self._tables[shards], blocks, touched)
 
     def _load_of(self, name: str, table: Table, blocks: list[pa.Table], touched: int) -> Measured:
+        self._wait_for_rest(MERGES_S)
         before = self._cpu_s()
         load = run_clients(CLIENTS, len(blocks), lambda at: self.insert(table, blocks[at], touched))
         cost = 1e3 * (self._cpu_s() - before) / len(blocks)
