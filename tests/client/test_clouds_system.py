@@ -27,7 +27,7 @@ KINDS = ("s3", "gs", "az")
 
 @dataclass
 class Cloud:
-    """A store, the settings of machines that have an identity there, and the secrets that nobody may show."""
+    """A store, the settings of machines that have an identity there, and the secrets that no file may hold."""
 
     server: S3Server
     settings: dict[str, str] = field(default_factory=dict)

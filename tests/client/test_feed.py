@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,6 +20,7 @@ from replitree.replica.kit import feed_journal, old_parts, packed_parts
 from replitree.replica.table import feeds
 from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired, SchemaChanged, TableReplaced
 from tests.project.source import ROOT as ROOT_FOLDER
+from tests.replica.fixtures import cluster_with_clock
 from tests.replica.inprocess import InProcessCluster, wait_for
 from tests.replica.test_lost_parts import break_part
 
@@ -29,9 +29,7 @@ DAY = "1 day"
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(tmp_path, old_parts_lifetime_s=0.0, lost_part_after_s=0.0)
-    # The feed is kept by the clocks of coordination and of the replica, which have to agree.
-    made.shared.now_ms = int(1_000 * time.time())
+    made = cluster_with_clock(tmp_path, old_parts_lifetime_s=0.0, lost_part_after_s=0.0)
     yield made
     made.close()
 
@@ -391,8 +389,7 @@ def test_packed_parts_are_read_by_the_feed_by_tags_and_by_other_replicas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(old_parts, "PACK_PARTS_MIN", 2)
-    cluster = InProcessCluster(tmp_path, old_parts_lifetime_s=0.0, pack_old_parts_after_s=0.0)
-    cluster.shared.now_ms = int(1_000 * time.time())
+    cluster = cluster_with_clock(tmp_path, old_parts_lifetime_s=0.0, pack_old_parts_after_s=0.0)
     with closing(cluster), cluster.connect() as connection:
         table = made(connection)
         for first in (0, 3, 6):

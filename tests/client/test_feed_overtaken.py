@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from replitree.errors import ReplitreeError
 from replitree.protocol.state.pull import Queued
 from replitree.replica.perform.progress import Lane
 from replitree.replica.table import maintenance
-from tests.replica.fixtures import hosted_everywhere
+from tests.replica.fixtures import cluster_with_clock, hosted_everywhere
 from tests.replica.inprocess import InProcessCluster, Node, wait_for
 
 NAMES = ("d~0", "d~1")
@@ -29,9 +28,7 @@ ROWS = {"k": list(range(12))}
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCluster]:
     """Two replicas whose old parts go at once, if nothing needs them."""
     monkeypatch.setattr(maintenance, "TAGS_S", 0.0)
-    made = InProcessCluster(tmp_path, old_parts_lifetime_s=0.0)
-    # The feed is kept by the clocks of coordination and of the replica, which have to agree.
-    made.shared.now_ms = int(1_000 * time.time())
+    made = cluster_with_clock(tmp_path, old_parts_lifetime_s=0.0)
     yield made
     made.close()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from replitree.protocol.core import effects as fx
 from replitree.protocol.core import layout
 from replitree.replica.table import consuming, maintenance
 from replitree.wire.feed_errors import OffsetExpired
+from tests.replica.fixtures import cluster_with_clock
 from tests.replica.inprocess import ROOT, SCHEMA, InProcessCluster, rows
 from tests.waiting import wait_for
 
@@ -26,9 +26,7 @@ from tests.waiting import wait_for
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCluster]:
     monkeypatch.setattr(maintenance, "TAGS_S", 0.0)
     monkeypatch.setattr(consuming, "LOOK_S", 0.0)
-    made = InProcessCluster(tmp_path)
-    # The feed is kept by the clocks of coordination and of the replica, which have to agree.
-    made.shared.now_ms = int(1_000 * time.time())
+    made = cluster_with_clock(tmp_path)
     yield made
     made.close()
 

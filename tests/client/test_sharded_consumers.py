@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from replitree.protocol.sharded.moves.carry import MoverEnd
 from replitree.protocol.sharded.shard_map import Shard
 from replitree.replica.table import consuming, maintenance
 from replitree.wire.feed_errors import ConsumerExpired, FeedOff
+from tests.replica.fixtures import cluster_with_clock
 from tests.replica.inprocess import ROOT, InProcessCluster, wait_for
 
 
@@ -29,9 +29,7 @@ from tests.replica.inprocess import ROOT, InProcessCluster, wait_for
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessCluster]:
     monkeypatch.setattr(maintenance, "TAGS_S", 0.0)
     monkeypatch.setattr(consuming, "LOOK_S", 0.0)
-    made = InProcessCluster(tmp_path, old_parts_lifetime_s=0.0)
-    # The feed is kept by the clocks of coordination and of the replica, which have to agree.
-    made.shared.now_ms = int(1_000 * time.time())
+    made = cluster_with_clock(tmp_path, old_parts_lifetime_s=0.0)
     yield made
     made.close()
 

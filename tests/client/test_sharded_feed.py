@@ -5,7 +5,6 @@ The invariant D8: between any two cuts the feed is the difference of what a read
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -26,7 +25,7 @@ from replitree.protocol.sharded.cut import parse_cut
 from replitree.protocol.sharded.moves.carry import MoverEnd
 from replitree.wire.feed_errors import FeedGap, FeedOff, OffsetExpired, SchemaChanged, TableReplaced
 from tests.client.lost_entries import lose_second_entry
-from tests.replica.fixtures import hosted_everywhere
+from tests.replica.fixtures import cluster_with_clock, hosted_everywhere
 from tests.replica.inprocess import InProcessCluster, wait_for
 
 DAY = "1 day"
@@ -35,9 +34,7 @@ FEED_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(tmp_path, old_parts_lifetime_s=0.0)
-    # The feed is kept by the clocks of coordination and of the replica, which have to agree.
-    made.shared.now_ms = int(1_000 * time.time())
+    made = cluster_with_clock(tmp_path, old_parts_lifetime_s=0.0)
     yield made
     made.close()
 

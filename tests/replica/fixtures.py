@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,13 @@ def hosted_everywhere(cluster: InProcessCluster, *names: str) -> list[tuple[Node
     hosted = [(node, name) for node in cluster.nodes for name in names]
     wait_for(lambda: all(cluster.is_active(*each) for each in hosted), "all replicas host the tables")
     return hosted
+
+
+def cluster_with_clock(folder: Path, **settings: Any) -> InProcessCluster:
+    """Return a cluster whose coordination has the time of its replicas: a change feed is kept by both clocks."""
+    made = InProcessCluster(folder, **settings)
+    made.shared.now_ms = int(1_000 * time.time())
+    return made
 
 
 def cluster_and_connection(**settings: Any) -> tuple[Any, Any]:

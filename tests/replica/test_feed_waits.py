@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.replica.inprocess import SCHEMA, InProcessCluster, as_stream, rows
+from tests.replica.fixtures import cluster_with_clock
+from tests.replica.inprocess import SCHEMA, as_stream, rows
 from tests.waiting import wait_for
 
 
 def test_a_reader_waits_for_rows_that_were_replaced_before_their_writer_published_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = InProcessCluster(tmp_path)
-    # The feed is kept by the clocks of coordination and of the replica, which have to agree.
-    cluster.shared.now_ms = int(1_000 * time.time())
+    cluster = cluster_with_clock(tmp_path)
     first, second = cluster.nodes
     found: dict[str, Any] = {}
     try:

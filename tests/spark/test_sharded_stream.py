@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,15 +28,14 @@ from replitree.spark.stream import stream_read
 from replitree.spark.stream.admission import NotAppendOnly
 from replitree.wire.feed_errors import FeedGap, OffsetExpired, SchemaChanged, TableReplaced
 from tests.client.lost_entries import lose_second_entry
-from tests.replica.inprocess import TOKEN, InProcessCluster
+from tests.replica.fixtures import cluster_with_clock
+from tests.replica.inprocess import TOKEN
 from tests.waiting import wait_for
 
 
 @pytest.fixture
 def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[object], Connection]]:
-    cluster, made = InProcessCluster(tmp_path, old_parts_lifetime_s=0.0), list[Connection]()
-    # The feed is kept by the clocks of coordination and of the replica, which have to agree.
-    cluster.shared.now_ms = int(1_000 * time.time())
+    cluster, made = cluster_with_clock(tmp_path, old_parts_lifetime_s=0.0), list[Connection]()
 
     def connect(_: object) -> Connection:
         made.append(Connection(Access("zk://nowhere:1/replitree", TOKEN), lambda: MemoryCoordination(cluster.shared)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +26,7 @@ from replitree.spark.source import ReplitreeSource, ReplitreeStreamReader
 from replitree.spark.stream import stream_read
 from replitree.spark.stream.admission import NotAppendOnly
 from replitree.wire.feed_errors import FeedOff, OffsetExpired, SchemaChanged, TableReplaced
+from tests.replica.fixtures import cluster_with_clock
 from tests.replica.inprocess import TOKEN, InProcessCluster, wait_for
 
 FEED = ["_change_type", "_commit_version", "_commit_timestamp"]
@@ -34,9 +34,7 @@ FEED = ["_change_type", "_commit_version", "_commit_timestamp"]
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[InProcessCluster]:
-    made = InProcessCluster(tmp_path, old_parts_lifetime_s=0.0, lost_part_after_s=0.0)
-    # The feed is kept by the clocks of coordination and of the replica, which have to agree.
-    made.shared.now_ms = int(1_000 * time.time())
+    made = cluster_with_clock(tmp_path, old_parts_lifetime_s=0.0, lost_part_after_s=0.0)
     yield made
     made.close()
 

@@ -161,8 +161,8 @@ class ZooKeeperSession:
         timeout_s
             How long it may take, in seconds.
         is_first
-            It does not wait when a certificate or a file is wrong for every server: whoever starts the process must see to
-            that.
+            It does not wait when a certificate or a file is wrong for every server: the operator must mend it before the
+            process starts.
         """
         # Never `start`: it blocks for as long as kazoo tries.
         self._client.start_async()

@@ -33,7 +33,7 @@ def store(azurite: Azurite) -> ObjectStore:
 
 
 class TestAzurite(ObjectStoreConformance):
-    """Of a server that somebody else wrote."""
+    """Of a server of another project."""
 
 
 def test_a_wrong_key_is_refused(azurite: Azurite) -> None:

@@ -31,7 +31,7 @@ def store(seaweed: Seaweed) -> ObjectStore:
 
 
 class TestRealStore(ObjectStoreConformance):
-    """Of a server that somebody else wrote."""
+    """Of a server of another project."""
 
 
 def test_wrong_credentials_are_refused(seaweed: Seaweed) -> None:

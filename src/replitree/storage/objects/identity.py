@@ -244,7 +244,7 @@ class FoundChains:
         is_fresh
             Whether what was found before does not count.
         """
-        # One at a time: whoever comes meanwhile takes what the first one finds.
+        # One thread at a time: those that wait for the lock take what the first one has found.
         with self._lock:
             if is_fresh or key not in self._found:
                 found = find()

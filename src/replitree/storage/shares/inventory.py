@@ -179,7 +179,7 @@ def inventory_of(store: ObjectStore, table_id: str) -> Inventory:
         There is none for the bucket: as of `open_store`.
     """
     location = StoreLocation.parse(store.name)
-    # Azure ends uploads by itself; nobody can ask for them by their table.
+    # Azure ends uploads by itself; its interface does not list them by the path of a table.
     has_uploads = location.scheme in (AMAZON, GOOGLE)
     uploads = MultipartUploads(location, identity_for(location).current) if has_uploads else None
     return Inventory(store, location, table_id, uploads)
